@@ -1,0 +1,43 @@
+# Each target sets up what it needs (see .ci/setup) and does its whole job, on a fresh Debian 12 machine or a used one.
+#   make demo    the main job on a real project, explained step by step
+#   make test    all tests, with branch coverage       TESTS=tests/store to run some; PYTEST_ARGS for more
+#   make check   format, lint, types, import contracts
+#   make bench   the comparison table                  BENCH_ARGS=--quick for a few minutes' worth
+#   make clean   remove everything that these made
+SHELL := /bin/bash
+PYTHON ?= python3
+RUN := .venv/bin/python
+TESTS ?=
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+COVERAGE_FLOOR ?= 0
+
+.PHONY: help demo test check bench clean setup
+help:
+	@sed -n 's/^#   //p' Makefile
+
+demo:
+	@PYTHON=$(PYTHON) .ci/setup demo
+	@$(RUN) -m tests.demo
+
+test:
+	@PYTHON=$(PYTHON) .ci/setup test
+	@top=$$(mktemp -d /tmp/plyfs-tests.XXXXXX); \
+	COVERAGE_FILE=$$top/coverage $(RUN) -m pytest --basetemp=$$top/t -p no:cacheprovider \
+	  $(if $(TESTS),,--cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)) $(PYTEST_ARGS) $(TESTS); \
+	status=$$?; rm -rf --one-file-system $$top; exit $$status
+
+check:
+	@PYTHON=$(PYTHON) .ci/setup test
+	$(RUN) -m ruff format --check .
+	$(RUN) -m ruff check .
+	$(RUN) -m mypy
+	.venv/bin/lint-imports
+
+bench:
+	@PYTHON=$(PYTHON) .ci/setup bench
+	@$(RUN) -m bench $(BENCH_ARGS)
+
+clean:
+	rm -rf .venv .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
