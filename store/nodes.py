@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Protocol, TypeAlias, cast
 
 from blake3 import blake3
@@ -178,7 +179,7 @@ class Pages:
         value = decode(self._objects.get_node(ref))
         if isinstance(value, LeafPage):
             names = [name for name, _ in value.entries]
-            if any(a >= b for a, b in zip(names, names[1:], strict=False)):
+            if any(a >= b for a, b in pairwise(names)):
                 raise FormatError(f"page {ref.hex()} is not sorted")
             page = Leaf(dict(value.entries), ref)
         elif isinstance(value, BranchPage):
