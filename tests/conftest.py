@@ -59,7 +59,7 @@ def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 @pytest.fixture
 def plyfs(request: pytest.FixtureRequest) -> Iterator[Plyfs]:
     """The real command with a home of its own; its daemons and mounts are gone when the test ends, however it ends."""
-    command = Plyfs()
+    command = Plyfs(measured=request.node.get_closest_marker("programs") is None)
     watchdog = Watchdog(command, max(5.0, _seconds(request) - WATCHDOG_MARGIN))
     try:
         yield command

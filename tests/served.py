@@ -53,14 +53,20 @@ class CommandError(AssertionError):
 
 
 class Plyfs:
-    """The command. ``home`` is its store and runtime directory, made short because socket paths are."""
+    """The command. ``home`` is its store and runtime directory, made short because socket paths are.
 
-    def __init__(self, channel: str | None = None, environment: Mapping[str, str] | None = None) -> None:
+    ``measured`` False keeps its processes out of a coverage measurement, which would slow them several times.
+    """
+
+    def __init__(
+        self, channel: str | None = None, environment: Mapping[str, str] | None = None, measured: bool = True
+    ) -> None:
         self._top = Path(tempfile.mkdtemp(prefix="plyfs-"))
         self.home = self._top / "home"
         self.channel = channel or os.environ.get("PLYFS_TEST_CHANNEL", "auto")
         self._roots: list[Path] = [self._top]
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("PLYFS_")}
+        dropped = ("PLYFS_",) if measured else ("PLYFS_", "COVERAGE_")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
         self.environment = {
             **kept,
             "PLYFS_HOME": str(self.home),
