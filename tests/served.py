@@ -76,8 +76,9 @@ class Plyfs:
         }
 
     def command(self, *arguments: str) -> list[str]:
-        """The command line that runs plyfs with ``arguments`` by this interpreter."""
-        return [sys.executable, "-m", "harness.cli", *arguments]
+        """The command line that runs plyfs with ``arguments``: as installed beside this interpreter, else its module."""
+        installed = Path(sys.executable).with_name("plyfs")
+        return [str(installed), *arguments] if installed.exists() else [sys.executable, "-m", "harness.cli", *arguments]
 
     def run(
         self, *arguments: str, cwd: Path | None = None, check: bool = True, timeout: float = 60, stdin: str = ""
