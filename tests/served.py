@@ -76,7 +76,7 @@ class Plyfs:
         }
 
     def command(self, *arguments: str) -> list[str]:
-        """The command line that runs plyfs with ``arguments``: as installed beside this interpreter, else its module."""
+        """The command line that runs plyfs with ``arguments``: installed beside this Python, else its module."""
         installed = Path(sys.executable).with_name("plyfs")
         return [str(installed), *arguments] if installed.exists() else [sys.executable, "-m", "harness.cli", *arguments]
 

@@ -81,8 +81,8 @@ class Story:
         stage, top = self._stage, self._top
         stage.chapter(
             "Three turns",
-            """A scripted agent works in the mount with ordinary programs. After each turn its host asks for a checkpoint,
-            which takes the same few milliseconds whatever the turn did.""",
+            """A scripted agent works in the mount with ordinary programs. After each turn its host asks for a
+            checkpoint, which takes a few milliseconds whatever the turn did.""",
         )
         for name, turn in (
             ("edit and build", project.edit_and_build),
@@ -99,8 +99,8 @@ class Story:
         stage = self._stage
         stage.chapter(
             "Undo and redo",
-            """The last turn deleted sources, moved a directory and put a symlink in its place, changed modes, wrote a big
-            file and broke node_modules. One command takes all of it back; another brings it again.""",
+            """The last turn deleted sources, moved a directory and put a symlink in its place, changed modes, wrote
+            a big file and broke node_modules. One command takes all of it back; another brings it again.""",
         )
         wrong = self._states["a turn gone wrong"]
         stage.command("undo", lines=12)
