@@ -17,16 +17,22 @@ from collections.abc import Callable
 from typing import NamedTuple
 from zlib import crc32
 
-from store.disk import FULL, Disk, no_space
-from store.errors import StoreError
+import msgspec
+
+from store.disk import FULL, Disk, no_space, read_file
+from store.errors import DamagedError, FormatError, StoreError
+from store.format import FORMAT_VERSION
 
 MARK = 1 << 31
 FRAME_MAX = 1 << 28
 """No payload is longer, so a length beyond it is damage."""
 
+RESYNC_BYTES = 1 << 18
+"""How far behind damage the next good frame is looked for; records are far shorter."""
+
 _header = struct.Struct("<II")
 _pack = _header.pack
-_unpack_from = _header.unpack_from
+_unpack_from: Callable[[bytes, int], tuple[int, int]] = _header.unpack_from
 HEADER_BYTES = _header.size
 
 
@@ -62,7 +68,7 @@ def scan(data: bytes, offset: int = 0) -> Frames:
         end = start + (length & ~MARK)
         payload = data[start:end]
         if end > size or end == start or crc32(payload) != check:
-            return Frames(payloads, marks, offset, _next_good(data, end))
+            return Frames(payloads, marks, offset, _next_good(data, offset, end))
         if length & MARK:
             marks.append((len(payloads), payload))
         else:
@@ -71,15 +77,20 @@ def scan(data: bytes, offset: int = 0) -> Frames:
     return Frames(payloads, marks, offset, None)
 
 
-def _next_good(data: bytes, offset: int) -> int | None:
-    """``offset``, if a whole good frame stands there."""
-    if offset + HEADER_BYTES >= len(data):
-        return None
-    length, check = _unpack_from(data, offset)
-    start = offset + HEADER_BYTES
-    end = start + (length & ~MARK)
-    good = start < end <= len(data) and crc32(data[start:end]) == check
-    return offset if good else None
+def _next_good(data: bytes, damaged: int, claimed: int) -> int | None:
+    """Where good frames go on after the one at ``damaged`` that claims to end at ``claimed``; None if nowhere.
+
+    An append that was cut short leaves none. The length itself may be what is damaged, so every place is tried.
+    """
+    offset: int
+    for offset in (claimed, *range(damaged + 1, min(len(data), damaged + RESYNC_BYTES))):
+        if offset + HEADER_BYTES < len(data):
+            length, check = _unpack_from(data, offset)
+            start = offset + HEADER_BYTES
+            end = start + (length & ~MARK)
+            if start < end <= len(data) and crc32(data[start:end]) == check:
+                return offset
+    return None
 
 
 class FrameWriter:
@@ -161,3 +172,81 @@ class FrameWriter:
 
 def _closed(fd: int, data: bytes | memoryview) -> int:
     raise StoreError("appending to a file that was closed")
+
+
+class EventFile:
+    """A file of events that is read whole and only ever added to: a header mark, then one record for each event.
+
+    Reading changes nothing. The first append makes the file if it is missing, takes in what another process has
+    added since, and cuts off a torn end.
+    """
+
+    def __init__(self, path: bytes, kind: str, disk: Disk) -> None:
+        self.path = path
+        self._header = msgspec.msgpack.encode((kind, FORMAT_VERSION))
+        self._disk = disk
+        self._writer: FrameWriter | None = None
+        self._read = 0
+        self._created = False
+        self.torn = 0
+        """How many bytes at the end are left out because an append was cut short there."""
+
+    def load(self) -> list[bytes]:
+        """The events added since the last call. Raises DamagedError or FormatError."""
+        try:
+            data = read_file(self.path)
+        except FileNotFoundError:
+            return []
+        frames = scan(data, self._read)
+        name = os.fsdecode(self.path)
+        if len(data) < self._read:
+            raise DamagedError(f"{name} has lost its end", hint="`plyfs fsck --repair` keeps what can be read of it")
+        if self._read == 0 and frames.end and frames.marks[:1] != [(0, self._header)]:
+            raise FormatError(
+                f"{name} is not of format version {FORMAT_VERSION}",
+                hint="use the plyfs release that wrote this store, or a newer one",
+            )
+        if frames.resumes is not None:
+            raise DamagedError(
+                f"{name} is damaged at byte {frames.end} of {len(data)}",
+                hint="`plyfs fsck --repair` keeps what can be read of it",
+            )
+        self.torn = len(data) - frames.end
+        self._read = frames.end
+        return frames.payloads
+
+    def prepare(self) -> list[bytes]:
+        """Open for appending, once; returns the events that another process has added since ``load``."""
+        if self._writer is not None:
+            return []
+        missed = self.load()
+        if self._read == 0:
+            self._disk.replace(self.path, frame(self._header, mark=True), sync=False)
+            self._created = True
+            self._read = HEADER_BYTES + len(self._header)
+        writer = FrameWriter(self._disk.open_append(self.path), self._disk, self.path)
+        if self.torn and self._read:
+            self._disk.truncate(writer.fd, self._read)
+        self.torn = 0
+        self._writer = writer
+        return missed
+
+    def append(self, payload: bytes) -> None:
+        """Add one event, after ``prepare``. Raises NoSpaceError, and then nothing was added."""
+        assert self._writer is not None, "prepare() comes first"
+        self._writer.append(payload)
+
+    def sync(self) -> None:
+        """Return when all events added before are on the device."""
+        if self._writer is not None:
+            self._writer.sync()
+            if self._created:
+                self._disk.sync_dir(os.path.dirname(self.path))
+                self._created = False
+
+    def close(self) -> None:
+        """Give the file up; a later append opens it again."""
+        if self._writer is not None:
+            self._read = self._writer.size()
+            self._writer.close()
+            self._writer = None

@@ -92,7 +92,7 @@ class Fresh:
 
     def __init__(self, value: object) -> None:
         self.value = value
-        self.sealed: Regular | Directory | LinkTarget | None = None
+        self.sealed: Regular | Directory | None = None
 
 
 class FreshDirectory(Directory, array_like=True, frozen=True, tag=2):
@@ -112,8 +112,13 @@ NO_CONTENT = Inline(b"")
 
 def settled(entry: Entry) -> Entry:
     """The sealed entry that has taken the place of ``entry``, if sealing has come that far; else ``entry``."""
-    if isinstance(entry, FreshDirectory | FreshRegular) and entry.fresh.sealed is not None:
-        return entry.fresh.sealed
+    if isinstance(entry, FreshDirectory | FreshRegular):
+        return entry if entry.fresh.sealed is None else entry.fresh.sealed
+    if isinstance(entry, LinkTarget):
+        inode = settled(entry.inode)
+        if inode is not entry.inode:
+            assert isinstance(inode, Regular)
+            return LinkTarget(inode, entry.links)
     return entry
 
 
