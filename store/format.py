@@ -9,12 +9,15 @@ equal names and nothing unknown is dropped silently.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+import stat
+from itertools import pairwise
+from typing import Annotated, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from store.errors import FormatError
-from store.refs import BlobRef, Ino, LayerRef, NodeRef
+from store.refs import REF_BYTES, BlobRef, Ino, LayerRef, NodeRef
 
 FORMAT_VERSION = 1
 
@@ -25,6 +28,19 @@ CHUNK_BYTES = 256 * 1024
 """Content longer than this is a chunk list whose blobs are this long (docs/performance.md has the measurement)."""
 
 
+SLOT_BITS = 5
+SLOTS = 1 << SLOT_BITS
+"""A branch page has at most this many children, chosen by the next ``SLOT_BITS`` bits of a name's hash."""
+
+LINK_KEY_BYTES = 8
+
+_Blob: TypeAlias = Annotated[BlobRef, Meta(min_length=REF_BYTES, max_length=REF_BYTES)]
+_Node: TypeAlias = Annotated[NodeRef, Meta(min_length=REF_BYTES, max_length=REF_BYTES)]
+_Layer: TypeAlias = Annotated[LayerRef, Meta(min_length=REF_BYTES, max_length=REF_BYTES)]
+_Number: TypeAlias = Annotated[int, Meta(ge=0)]
+_Positive: TypeAlias = Annotated[int, Meta(ge=1)]
+
+
 class Origin(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     """A path in a directory that plyfs reads and never changes while mounted.
 
@@ -32,7 +48,7 @@ class Origin(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields
     put what it replaced. ``path`` is relative, without leading or trailing slash; ``b""`` is the tree itself.
     """
 
-    tree: int
+    tree: _Number
     path: bytes
 
 
@@ -40,9 +56,9 @@ class Attributes(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fi
     """What stat(2) tells of an inode beside its type, size and link count. ``mode`` has the 12 permission bits."""
 
     ino: Ino
-    mode: int
-    uid: int
-    gid: int
+    mode: Annotated[int, Meta(ge=0, le=0o7777)]
+    uid: _Number
+    gid: _Number
     mtime_ns: int
     ctime_ns: int
     xattrs: tuple[tuple[bytes, bytes], ...] = ()
@@ -51,28 +67,28 @@ class Attributes(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fi
 class Inline(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag=0):
     """Content of at most ``INLINE_MAX`` bytes."""
 
-    data: bytes
+    data: Annotated[bytes, Meta(max_length=INLINE_MAX)]
 
 
 class Blob(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag=1):
     """Content of at most ``CHUNK_BYTES`` bytes, without holes."""
 
-    ref: BlobRef
-    size: int
+    ref: _Blob
+    size: Annotated[int, Meta(ge=1, le=CHUNK_BYTES)]
 
 
 class Chunked(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag=2):
     """Content that is a ``ChunkList`` of its own."""
 
-    ref: NodeRef
-    size: int
+    ref: _Node
+    size: _Positive
 
 
 class Original(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag=3):
     """The whole content of the file at ``origin``, valid while that file has this size and mtime (nanoseconds)."""
 
     origin: Origin
-    size: int
+    size: _Number
     mtime_ns: int
 
 
@@ -82,23 +98,23 @@ Content: TypeAlias = Inline | Blob | Chunked | Original
 class HolePiece(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag=0):
     """``length`` zero bytes that occupy no space."""
 
-    length: int
+    length: _Positive
 
 
 class BlobPiece(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag=1):
     """A whole blob of ``length`` bytes."""
 
-    length: int
-    ref: BlobRef
+    length: _Positive
+    ref: _Blob
 
 
 class OriginPiece(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag=2):
     """``length`` bytes at ``offset`` of the file at ``origin``, valid while it has this ``size`` and ``mtime_ns``."""
 
-    length: int
+    length: _Positive
     origin: Origin
-    offset: int
-    size: int
+    offset: _Number
+    size: _Number
     mtime_ns: int
 
 
@@ -131,7 +147,7 @@ class Directory(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fie
     attributes: Attributes
     origin: Origin | None
     subdirectories: int
-    node: NodeRef | None
+    node: _Node | None
 
 
 class Symlink(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag=3):
@@ -145,8 +161,8 @@ class Special(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_field
     """A FIFO, socket or device. ``file_type`` is S_IFMT's part of the mode, ``rdev`` 0 for FIFOs and sockets."""
 
     attributes: Attributes
-    file_type: int
-    rdev: int
+    file_type: _Number
+    rdev: _Number
 
 
 class Linked(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag=5):
@@ -162,7 +178,7 @@ class LinkTarget(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fi
     """
 
     inode: Regular | Symlink | Special
-    links: int
+    links: _Number
 
 
 Entry: TypeAlias = Absent | Regular | Directory | Symlink | Special | Linked | LinkTarget
@@ -177,9 +193,9 @@ class LeafPage(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fiel
 class BranchChild(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     """The page below slot ``slot`` and how many overrides it holds in all."""
 
-    slot: int
-    count: int
-    ref: NodeRef
+    slot: Annotated[int, Meta(ge=0, lt=SLOTS)]
+    count: _Positive
+    ref: _Node
 
 
 class BranchPage(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag="branch"):
@@ -194,10 +210,10 @@ class Layer(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
     """
 
     version: int
-    parent: LayerRef | None
-    generation: int
+    parent: _Layer | None
+    generation: _Number
     root: Directory
-    links: NodeRef | None
+    links: _Node | None
 
 
 StoredObject: TypeAlias = LeafPage | BranchPage | ChunkList | Layer
@@ -208,6 +224,8 @@ _decoder = msgspec.msgpack.Decoder(StoredObject)
 
 def encode(value: StoredObject) -> bytes:
     """The one encoding of ``value``."""
+    problem = _problem(value)
+    assert problem is None, f"not to be written: {problem}"
     return _encoder.encode(value)
 
 
@@ -225,6 +243,86 @@ def decode(data: bytes) -> StoredObject:
             f"a layer of format version {value.version}; this plyfs reads version {FORMAT_VERSION}",
             hint="use the plyfs release that wrote this store, or a newer one",
         )
+    problem = _problem(value)
+    if problem is not None:
+        raise FormatError(problem)
     if _encoder.encode(value) != data:
         raise FormatError("an object whose bytes are not canonical")
     return value
+
+
+def _problem(value: StoredObject) -> str | None:
+    """What is wrong with a value beyond the types of its fields; None if nothing is."""
+    match value:
+        case LeafPage():
+            return _leaf_problem(value)
+        case BranchPage():
+            slots = [child.slot for child in value.children]
+            return None if slots and _ascending(slots) else "a page whose children are missing or out of order"
+        case ChunkList():
+            return _pieces_problem(value.pieces)
+        case Layer():
+            return _entry_problem(value.root)
+
+
+def _ascending(values: list[int] | list[bytes]) -> bool:
+    """True if each value is greater than the one before it."""
+    return values == sorted(values) and len(set(values)) == len(values)
+
+
+def _leaf_problem(page: LeafPage) -> str | None:
+    names = [name for name, _ in page.entries]
+    if not _ascending(names):
+        return "a page whose names are out of order"
+    rows = [type(entry) for _, entry in page.entries].count(LinkTarget)
+    if rows:
+        if rows != len(names) or any(len(name) != LINK_KEY_BYTES for name in names):
+            return "a page that is half a link table"
+    else:
+        # A name reaches system calls as it is; nothing may lead out of the directory that it stands in.
+        together = b"".join(names)
+        if b"/" in together or b"\0" in together or {b"", b".", b".."}.intersection(names):
+            return "a page with a name that no file can have"
+    for _, entry in page.entries:
+        problem = _entry_problem(entry)
+        if problem is not None:
+            return problem
+    return None
+
+
+def _entry_problem(entry: Entry) -> str | None:
+    # Asked for every entry that is read or written: the most frequent come first.
+    origin: Origin | None = None
+    if isinstance(entry, Regular):
+        content = entry.content
+        if type(content) is Original:
+            origin = content.origin
+    elif isinstance(entry, Directory):
+        origin = entry.origin
+    elif isinstance(entry, LinkTarget):
+        return _entry_problem(entry.inode)
+    elif isinstance(entry, Special):
+        if entry.file_type not in _SPECIAL_TYPES:
+            return "a special file of no known type"
+    elif not isinstance(entry, Symlink):
+        return None
+    if origin is not None and not _is_plain(origin.path):
+        return "an origin that is no plain relative path"
+    xattrs = entry.attributes.xattrs
+    return "extended attributes out of order" if xattrs and not _ascending([name for name, _ in xattrs]) else None
+
+
+_SPECIAL_TYPES = frozenset({stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK})
+
+
+def _is_plain(path: bytes) -> bool:
+    """True for ``b""`` and for names joined by single slashes, none of them ``.`` or ``..``."""
+    return not path or not {b"", b".", b".."}.intersection(path.split(b"/"))
+
+
+def _pieces_problem(pieces: tuple[Piece, ...]) -> str | None:
+    if any(type(before) is type(piece) is HolePiece for before, piece in pairwise(pieces)):
+        return "a chunk list with neighbouring holes"
+    if not all(_is_plain(piece.origin.path) for piece in pieces if isinstance(piece, OriginPiece)):
+        return "an origin that is no plain relative path"
+    return None if pieces else "an empty chunk list"

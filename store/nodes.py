@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
 from typing import Protocol, TypeAlias, cast
 
 from blake3 import blake3
 
 from store.errors import FormatError
 from store.format import (
+    SLOT_BITS,
+    SLOTS,
     Absent,
     BranchChild,
     BranchPage,
@@ -41,8 +42,6 @@ from store.refs import NodeRef
 LEAF_MAX = 64
 """A page with more entries than this is a branch."""
 
-SLOT_BITS = 5
-SLOTS = 1 << SLOT_BITS
 MAX_DEPTH = 64 // SLOT_BITS
 """Below this depth a name's hash is used up and the page is a leaf whatever its size."""
 
@@ -112,9 +111,9 @@ NO_CONTENT = Inline(b"")
 
 def settled(entry: Entry) -> Entry:
     """The sealed entry that has taken the place of ``entry``, if sealing has come that far; else ``entry``."""
-    if isinstance(entry, FreshDirectory | FreshRegular):
-        return entry if entry.fresh.sealed is None else entry.fresh.sealed
-    if isinstance(entry, LinkTarget):
+    if isinstance(entry, FreshDirectory | FreshRegular) and entry.fresh.sealed is not None:
+        return entry.fresh.sealed
+    if isinstance(entry, LinkTarget) and isinstance(entry.inode, FreshRegular):
         inode = settled(entry.inode)
         if inode is not entry.inode:
             assert isinstance(inode, Regular)
@@ -126,7 +125,7 @@ def is_fresh(entry: Entry) -> bool:
     """True while some part of ``entry`` still has to be sealed."""
     entry = settled(entry)
     if isinstance(entry, LinkTarget):
-        return isinstance(settled(entry.inode), FreshRegular)
+        return isinstance(entry.inode, FreshRegular)
     return isinstance(entry, FreshDirectory | FreshRegular)
 
 
@@ -183,17 +182,10 @@ class Pages:
             return page
         value = decode(self._objects.get_node(ref))
         if isinstance(value, LeafPage):
-            names = [name for name, _ in value.entries]
-            if any(a >= b for a, b in pairwise(names)):
-                raise FormatError(f"page {ref.hex()} is not sorted")
             page = Leaf(dict(value.entries), ref)
         elif isinstance(value, BranchPage):
             children: list[Leaf | Branch | Stored | None] = [None] * SLOTS
-            before = -1
             for child in value.children:
-                if not before < child.slot < SLOTS:
-                    raise FormatError(f"page {ref.hex()} has its children out of order")
-                before = child.slot
                 children[child.slot] = Stored(child.ref, child.count)
             page = Branch(tuple(children), sum(child.count for child in value.children), ref)
         else:
@@ -343,7 +335,7 @@ class Pages:
             return page.ref
         value: LeafPage | BranchPage
         if isinstance(page, Leaf):
-            entries = sorted((name, settled(entry)) for name, entry in _by_name(page.entries.items()))
+            entries = [(name, settled(entry)) for name, entry in _by_name(page.entries.items())]
             assert not any(is_fresh(entry) for _, entry in entries), "a page is saved before its entries"
             page.entries = dict(entries)
             value = LeafPage(tuple(entries))
@@ -385,6 +377,8 @@ def attributes_entry(entry: Entry) -> Regular | Directory | Symlink | Special | 
 __all__ = [
     "LEAF_MAX",
     "NO_CONTENT",
+    "SLOTS",
+    "SLOT_BITS",
     "Branch",
     "Content",
     "Fresh",
