@@ -1,0 +1,151 @@
+"""The epochs of the working layer: a journal and working files for each stretch between checkpoints or restores.
+
+Owns what makes an answer safe: each record is in the journal before its operation is answered, ``barrier`` puts all of
+it on the disk, and what an epoch wrote goes away only when the checkpoint that ended it is sealed. Does not own what
+records mean (``recovery``).
+
+Concurrency: ``record`` and ``rotate`` run under the tree's lock; ``barrier`` and ``drop`` take it for a moment and wait
+for the disk without it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from typing import Any
+
+from store.disk import Disk
+from store.errors import NoSpaceError
+from store.journal import JournalContents, JournalWriter, journal_header
+from vfs.errors import FsError
+from vfs.records import Op, Start, encode_record, encode_start
+from vfs.working import WorkingData, WorkingFile
+
+
+class Epoch:
+    """One epoch: its journal, how many records that holds, and the working files that it wrote."""
+
+    def __init__(self, start: Start, journal: JournalWriter, records: int) -> None:
+        self.start = start
+        self.journal = journal
+        self.records = records
+        self.durable: int = records if not records else -1
+        self.files: list[WorkingFile] = []
+
+
+class Epochs:
+    """The present epoch, and those before it whose checkpoints are not sealed yet."""
+
+    def __init__(self, directory: bytes, disk: Disk, working: WorkingData) -> None:
+        self._directory = directory
+        self._disk = disk
+        self._working = working
+        self._current: Epoch | None = None
+        self._closed: list[Epoch] = []
+        self._sync_lock = threading.Lock()
+        self.muted = False
+
+    @property
+    def current(self) -> Epoch:
+        """The epoch that records go to."""
+        assert self._current is not None, "an epoch has begun"
+        return self._current
+
+    def path(self, number: int) -> bytes:
+        """Where the journal of epoch ``number`` lies."""
+        return os.path.join(self._directory, b"%d" % number)
+
+    def on_disk(self) -> list[int]:
+        """The numbers of the journals that are there, in order."""
+        return sorted(int(name) for name in os.listdir(self._directory) if name.isdigit())
+
+    def begin(self, start: Start) -> Epoch:
+        """Start a new epoch; the one before is closed. Raises NoSpaceError, and then nothing has happened."""
+        header = journal_header(
+            start.epoch,
+            head=start.head,
+            generation=start.generation,
+            next_ino=start.next_ino,
+            extra=encode_start(start),
+        )
+        journal = JournalWriter(self.path(start.epoch), self._disk, header)
+        self._close_current()
+        self._current = Epoch(start, journal, 0)
+        return self._current
+
+    def resume(self, start: Start, contents: JournalContents) -> None:
+        """Go on with an epoch that was replayed."""
+        journal = JournalWriter.resume(self.path(start.epoch), self._disk, contents)
+        self._close_current()
+        self._current = Epoch(start, journal, len(contents.records))
+
+    def _close_current(self) -> None:
+        if self._current is not None:
+            self._current.files = self._working.unfrozen()
+            self._closed.append(self._current)
+        self._working.freeze()
+
+    def record(self, record: tuple[Any, ...]) -> None:
+        """Append ``record`` to the journal. Raises FsError(ENOSPC), and then it is not there."""
+        if self.muted:
+            return
+        epoch = self._current
+        assert epoch is not None
+        try:
+            epoch.journal.append(encode_record(record))
+        except NoSpaceError as error:
+            raise FsError(errno.ENOSPC) from error
+        except OSError as error:
+            raise FsError(error.errno or errno.EIO) from error
+        epoch.records += 1
+
+    def barrier(self, lock: threading.Lock) -> None:
+        """Return when every record so far, and the data that it cites, is on the disk. ``lock`` is the tree's.
+
+        Raises FsError(EIO, ENOSPC); then nothing more is durable than was before.
+        """
+        with self._sync_lock:
+            with lock:
+                waiting = [epoch for epoch in self._closed if epoch.durable < epoch.records]
+                if self.current.durable < self.current.records:
+                    waiting.append(self.current)
+                counts = [epoch.records for epoch in waiting]
+                files = [f for epoch in waiting for f in (epoch.files or self._working.unfrozen())]
+            for file in files:
+                file.sync()
+            for epoch, count in zip(waiting, counts, strict=True):
+                with lock:
+                    mark = encode_record((Op.BARRIER, count))
+                    try:
+                        epoch.journal.append(mark)
+                    except NoSpaceError as error:
+                        raise FsError(errno.ENOSPC) from error
+                    epoch.records += 1
+                    durable = epoch.records if epoch.records == count + 1 else count
+                try:
+                    epoch.journal.sync()
+                except OSError as error:
+                    raise FsError(error.errno or errno.EIO) from error
+                epoch.durable = durable
+
+    def drop(self, number: int, lock: threading.Lock) -> None:
+        """The checkpoint that ended epoch ``number`` is sealed and durable: its journal and working files go."""
+        with lock:
+            gone = [epoch for epoch in self._closed if epoch.start.epoch <= number]
+            self._closed = [epoch for epoch in self._closed if epoch.start.epoch > number]
+        for epoch in gone:
+            epoch.journal.close()
+            self._disk.unlink(self.path(epoch.start.epoch))
+            for file in epoch.files:
+                file.temporary = True
+            epoch.files = []
+
+    def close(self) -> None:
+        """Close the journals; they stay on disk."""
+        for epoch in [*self._closed, *([self._current] if self._current is not None else [])]:
+            epoch.journal.close()
+        self._closed = []
+        self._current = None
+
+

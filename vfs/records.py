@@ -1,0 +1,120 @@
+"""The journal's records: one small MessagePack array for each change of the working layer, and the start of an epoch.
+
+Owns their encoding (docs/format.md, "Journal"). Does not own what they do (``recovery`` replays them through the same
+methods that made them). Values are plain tuples: this is the hottest write of the system.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, Protocol
+
+import msgspec
+
+from store.errors import FormatError
+from store.refs import CheckpointId, Ino
+
+JOURNAL_VERSION = 1
+
+
+class Op(IntEnum):
+    """The first element of a record, and what follows it."""
+
+    KNOW = 0
+    """ino, parent ino (0: the link table), name: an inode of the tree that later records speak of."""
+    MAKE = 1
+    """parent ino (0: none, an unnamed file), name, ino, mode, uid, gid, rdev, time, xattrs, symlink target or None"""
+    LINK = 2
+    """ino, parent ino, name, time"""
+    REMOVE = 3
+    """parent ino, name, time: unlink or rmdir"""
+    RENAME = 4
+    """parent ino, name, new parent ino, new name, flags, time"""
+    SET = 5
+    """ino, mode, uid, gid, atime, mtime, ctime; None leaves alone"""
+    SIZE = 6
+    """ino, size, time"""
+    WRITE = 7
+    """ino, offset, length, working file, offset there, time, mode after it"""
+    XATTR = 8
+    """ino, name, value (None: removed), time"""
+    HOLE = 9
+    """ino, offset, length, time"""
+    COPY = 10
+    """ino, offset, ino of the target, offset there, length, time"""
+    BARRIER = 11
+    """nothing: all before it, and the working data it cites, was on the disk when it was written"""
+
+
+class Shown(msgspec.Struct, array_like=True, frozen=True):
+    """How a restored inode shows itself: its number now, and its mtime (0: the entry's)."""
+
+    ino: Ino
+    mtime_ns: int
+
+
+class Start(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """The first record of an epoch: the tree it starts from.
+
+    ``head`` is the checkpoint below; ``graft`` the checkpoint whose ``.git`` directories stay in place of the head's
+    (None: the head's own); ``closed`` the checkpoint that the epoch before ended in, None if it had no changes.
+    """
+
+    version: int
+    epoch: int
+    generation: int
+    head: CheckpointId
+    graft: CheckpointId | None
+    closed: CheckpointId | None
+    next_ino: int
+    next_working: int
+    shown: tuple[tuple[Ino, Shown], ...] = ()
+    reborn: tuple[tuple[Ino, int], ...] = ()
+
+
+_encoder = msgspec.msgpack.Encoder()
+_records = msgspec.msgpack.Decoder(list[Any])
+_starts = msgspec.msgpack.Decoder(Start)
+
+
+def encode_record(record: tuple[Any, ...]) -> bytes:
+    """The bytes of one record."""
+    return _encoder.encode(record)
+
+
+def decode_record(data: bytes) -> list[Any]:
+    """The record whose bytes these are. Raises FormatError."""
+    try:
+        record = _records.decode(data)
+    except msgspec.DecodeError as error:
+        raise FormatError(f"a journal record that cannot be read: {error}") from error
+    if not record or record[0] not in list(Op):
+        raise FormatError(f"a journal record of unknown kind {record[:1]}")
+    return record
+
+
+def encode_start(start: Start) -> bytes:
+    """The bytes of an epoch's first record."""
+    return _encoder.encode(start)
+
+
+def decode_start(data: bytes) -> Start:
+    """The epoch start whose bytes these are. Raises FormatError."""
+    try:
+        start = _starts.decode(data)
+    except msgspec.DecodeError as error:
+        raise FormatError(f"an epoch's start that cannot be read: {error}") from error
+    if start.version != JOURNAL_VERSION:
+        raise FormatError(
+            f"a journal of format version {start.version}; this plyfs reads version {JOURNAL_VERSION}",
+            hint="use the plyfs release that wrote it, or a newer one",
+        )
+    return start
+
+
+class Recorder(Protocol):
+    """Where records go before an operation is answered."""
+
+    def __call__(self, record: tuple[Any, ...]) -> None:
+        """Append ``record``. Raises FsError (ENOSPC); then nothing of the operation may have happened."""
+        ...
