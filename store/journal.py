@@ -68,7 +68,7 @@ def journal_header(
 
 class JournalContents(msgspec.Struct, frozen=True):
     """A journal as read. ``torn_at`` is the length of what can be trusted if bytes had to be left out, else None;
-    ``dropped`` counts those bytes.
+    ``dropped`` counts those bytes. ``boot`` is the run of the kernel in which the last records were written.
     """
 
     header: JournalHeader
@@ -76,6 +76,7 @@ class JournalContents(msgspec.Struct, frozen=True):
     size: int
     torn_at: int | None = None
     dropped: int = 0
+    boot: str = ""
 
 
 class JournalWriter:
@@ -149,8 +150,9 @@ def read_journal(path: bytes) -> JournalContents:
             f"journal {where} is of format version {header.version}; this plyfs reads version {FORMAT_VERSION}",
             hint="use the plyfs release that wrote this store, or a newer one",
         )
+    last_boot = next((mark.boot for _, mark in reversed(marks) if isinstance(mark, Resumed)), header.boot)
     if frames.end == len(data):
-        return JournalContents(header, frames.payloads, len(data))
+        return JournalContents(header, frames.payloads, len(data), boot=last_boot)
     later = [] if frames.resumes is None else _following(data, frames.resumes, where)
     kept = [mark for _, mark in marks] + later
     promised = max((mark.length for mark in kept if isinstance(mark, Synced)), default=0)
@@ -160,7 +162,7 @@ def read_journal(path: bytes) -> JournalContents:
             f"journal {where} is damaged at byte {frames.end} of {len(data)}, in the middle of its records",
             hint="`plyfs fsck --repair` keeps the records before that place and sets the journal aside",
         )
-    return JournalContents(header, frames.payloads, frames.end, frames.end, len(data) - frames.end)
+    return JournalContents(header, frames.payloads, frames.end, frames.end, len(data) - frames.end, last_boot)
 
 
 def _following(data: bytes, offset: int, where: str) -> list[JournalHeader | Synced | Resumed]:
