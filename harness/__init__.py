@@ -1,0 +1,1 @@
+"""The outside of plyfs: command line, daemon, socket protocol, configuration."""

@@ -1,0 +1,176 @@
+"""The asking side of the socket: one request, one answer, and never a hang.
+
+Owns the framing for clients and the watch over a daemon that dies or falls silent in the middle of a request. Knows
+only the standard library, because every command goes through here (``_socket`` is the C module below ``socket``: the
+latter costs 8 ms for its enums and selectors). Does not look for daemons (``registry``) or start them (``launch``).
+
+Concurrency: a ``Client`` belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import _socket
+import errno
+import json
+import time
+
+from harness.failure import PlyfsError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    Waiting = Callable[[float], None]
+
+SILENCE_SECONDS = 5.0
+"""After this long without an answer the daemon is asked, on a second connection, whether it is still there."""
+PROBE_SECONDS = 10.0
+"""How long that may take: a daemon answers ``hello`` at once whatever else it does."""
+RECEIVE_BYTES = 1 << 18
+
+
+class NoDaemonError(PlyfsError):
+    """Nothing listens at the socket: the daemon is dead, or not up yet."""
+
+
+class DaemonDiedError(PlyfsError):
+    """The daemon went away in the middle of a request; whether it was carried out is not known."""
+
+
+class Client:
+    """A connection to one daemon."""
+
+    def __init__(self, socket_path: str, timeout: float = PROBE_SECONDS) -> None:
+        self.socket_path = socket_path
+        self._last_id = 0
+        self._buffer = bytearray()
+        self._socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        try:
+            self._socket.settimeout(timeout)
+            self._socket.connect(socket_path)
+        except OSError as error:
+            self._socket.close()
+            if error.errno in (errno.ECONNREFUSED, errno.ENOENT, errno.ENOTDIR):
+                raise NoDaemonError(
+                    "daemon_gone", f"no daemon listens at {socket_path}", "run `plyfs doctor`"
+                ) from None
+            if isinstance(error, TimeoutError):
+                raise _silent(socket_path) from None
+            raise PlyfsError("failed", f"cannot connect to {socket_path}: {error.strerror or error}") from None
+
+    def close(self) -> None:
+        """End the connection."""
+        self._socket.close()
+
+    def call(self, method: str, params: dict[str, Any] | None = None, waiting: Waiting | None = None) -> dict[str, Any]:
+        """The result of ``method``. Raises PlyfsError with the daemon's own code, or DaemonDiedError.
+
+        ``waiting`` is called about ten times a second with the seconds passed, for a progress display.
+        """
+        self._last_id += 1
+        request = {"id": self._last_id, "method": method, "params": params or {}}
+        self._send(json.dumps(request).encode() + b"\n")
+        answer = self._answer(waiting)
+        if "error" in answer:
+            raise PlyfsError.from_body(answer["error"])
+        if answer.get("id") != self._last_id or not isinstance(answer.get("result"), dict):
+            raise PlyfsError("protocol", f"the daemon at {self.socket_path} gave an answer to another request")
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Subscribe, then every event as it comes, until the daemon goes away."""
+        self.call("subscribe")
+        self._socket.settimeout(None)
+        while True:
+            line = self._line(None)
+            if line is None:
+                return
+            yield _decode(line)
+
+    def _send(self, data: bytes) -> None:
+        self._socket.settimeout(PROBE_SECONDS)
+        try:
+            self._socket.sendall(data)
+        except TimeoutError:
+            raise _silent(self.socket_path) from None
+        except OSError:
+            raise self._died() from None
+
+    def _answer(self, waiting: Waiting | None) -> dict[str, Any]:
+        line = self._line(waiting)
+        if line is None:
+            raise self._died()
+        return _decode(line)
+
+    def _line(self, waiting: Waiting | None) -> bytes | None:
+        """The next line, None at the end of the connection."""
+        started = probed = time.monotonic()
+        searched = 0
+        while True:
+            end = self._buffer.find(b"\n", searched)
+            if end >= 0:
+                line = bytes(self._buffer[:end])
+                del self._buffer[: end + 1]
+                return line
+            searched = len(self._buffer)
+            if self._socket.gettimeout() is not None:
+                self._socket.settimeout(SILENCE_SECONDS if waiting is None else 0.1)
+            try:
+                data = self._socket.recv(RECEIVE_BYTES)
+            except TimeoutError:
+                now = time.monotonic()
+                if waiting is not None:
+                    waiting(now - started)
+                if now - probed >= SILENCE_SECONDS:
+                    self._probe()
+                    probed = time.monotonic()
+                continue
+            except OSError:
+                return None
+            if not data:
+                return None
+            self._buffer += data
+
+    def _probe(self) -> None:
+        """Raise PlyfsError unless the daemon answers another connection. One that is shutting down need not."""
+        try:
+            probe = Client(self.socket_path)
+        except NoDaemonError:
+            return
+        try:
+            probe._send(b'{"id":0,"method":"hello","params":{}}\n')
+            data = probe._socket.recv(1)
+        except TimeoutError:
+            raise _silent(self.socket_path) from None
+        except OSError:
+            return
+        finally:
+            probe.close()
+        del data
+
+    def _died(self) -> DaemonDiedError:
+        return DaemonDiedError(
+            "daemon_died",
+            f"the daemon at {self.socket_path} went away in the middle of the request",
+            "nothing that was answered is lost: run the command again, which mends the mount, or `plyfs doctor`",
+        )
+
+
+def _silent(socket_path: str) -> PlyfsError:
+    return PlyfsError(
+        "daemon_silent",
+        f"the daemon at {socket_path} does not answer",
+        "`plyfs doctor` names its process; after `kill -9` of it, any command mends the mount",
+    )
+
+
+def _decode(line: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise PlyfsError("protocol", f"the daemon sent a line that is not a JSON object: {line[:80]!r}")
+    return value

@@ -1,0 +1,88 @@
+"""Starting a daemon, and waiting until it serves or says why not.
+
+Owns the command line of the daemon and the readiness pipe. Knows only the standard library. Does not own what the
+daemon does (``daemon``) or which is to be started (``doctor``, ``commands.mount``).
+
+Concurrency: one caller at a time for each workspace, by the registry's ``starter`` claim, which callers hold.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import time
+
+from harness.failure import PlyfsError
+from harness.registry import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+ENTRY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
+"""What is run as the daemon; tests put their own here."""
+READY_DESCRIPTOR = 3
+
+
+def launch(request: dict[str, Any], waiting: Callable[[float], None] | None = None) -> dict[str, Any]:
+    """Start a daemon for ``request`` (a ``ServeRequest``) and return its MountResult once it serves.
+
+    Raises PlyfsError with what the daemon says, or says that it died. ``waiting`` is called now and then.
+    """
+    reader, writer = os.pipe()
+    try:
+        null = "/dev/null"
+        pid = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-P", ENTRY, "daemon", json.dumps(request)],
+            os.environ,
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, writer, READY_DESCRIPTOR),
+                (os.POSIX_SPAWN_OPEN, 0, null, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, null, os.O_WRONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 2, null, os.O_WRONLY, 0),
+            ],
+            setsid=True,
+        )
+    except OSError as error:
+        os.close(reader)
+        raise PlyfsError("failed", f"cannot start {sys.executable}: {error.strerror}") from None
+    finally:
+        os.close(writer)
+    try:
+        # The process that was started forks the daemon and ends at once.
+        os.waitpid(pid, 0)
+        return _outcome(reader, str(request["workspace"]), waiting)
+    finally:
+        os.close(reader)
+
+
+def _outcome(reader: int, workspace: str, waiting: Callable[[float], None] | None) -> dict[str, Any]:
+    started = time.monotonic()
+    data = b""
+    while b"\n" not in data:
+        if waiting is not None and not select.select([reader], [], [], 0.1)[0]:
+            waiting(time.monotonic() - started)
+            continue
+        more = os.read(reader, 65536)
+        if not more:
+            raise PlyfsError(
+                "daemon_died",
+                f"the daemon for {workspace} died before it served anything",
+                f"its log has more: {log_path(workspace)}",
+            )
+        data += more
+    value = json.loads(data.partition(b"\n")[0])
+    if "error" in value:
+        raise PlyfsError.from_body(value["error"])
+    result: dict[str, Any] = value["ready"]
+    return result
+
+
+def log_path(workspace: str) -> str:
+    """The log of the daemons of ``workspace``."""
+    from harness.registry import home_directory, key_of
+
+    return os.path.join(home_directory(), "log", f"{key_of(workspace)}.log")
