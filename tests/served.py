@@ -55,16 +55,21 @@ class CommandError(AssertionError):
 class Plyfs:
     """The command. ``home`` is its store and runtime directory, made short because socket paths are.
 
-    ``measured`` False keeps its processes out of a coverage measurement, which would slow them several times.
+    ``measured`` False keeps its processes out of a coverage measurement, which would slow them several times; ``top``
+    is where the home is made, if the disk matters.
     """
 
     def __init__(
-        self, channel: str | None = None, environment: Mapping[str, str] | None = None, measured: bool = True
+        self,
+        channel: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        measured: bool = True,
+        top: Path | None = None,
     ) -> None:
-        self._top = Path(tempfile.mkdtemp(prefix="plyfs-"))
+        self._top = Path(tempfile.mkdtemp(prefix="plyfs-", dir=top))
         self.home = self._top / "home"
         self.channel = channel or os.environ.get("PLYFS_TEST_CHANNEL", "auto")
-        self._roots: list[Path] = [self._top]
+        self.roots: list[Path] = [self._top]
         dropped = ("PLYFS_",) if measured else ("PLYFS_", "COVERAGE_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
         self.environment = {
@@ -108,7 +113,7 @@ class Plyfs:
 
     def owns(self, root: Path) -> None:
         """Mounts at or below ``root`` are this command's, to be taken away in ``close``."""
-        self._roots.append(root)
+        self.roots.append(root)
 
     def daemons(self) -> list[psutil.Process]:
         """Living processes that have this home in their environment, except this one's own children by hand."""
@@ -143,9 +148,9 @@ class Plyfs:
 
     def close(self) -> list[str]:
         """End all daemons, detach all mounts, remove the home; returns the mounts that were still there."""
-        left = unmount_below(*self._roots)
+        left = unmount_below(*self.roots)
         self.stop_daemons(3)
-        unmount_below(*self._roots)
+        unmount_below(*self.roots)
         shutil.rmtree(self._top, onerror=_make_writable)
         return left
 

@@ -1,0 +1,1 @@
+"""Measurements: ``python -m bench`` prints one table from one run; see docs/testing.md."""
