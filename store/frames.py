@@ -1,7 +1,7 @@
 """Framed records at the end of a file: what journal, history and generations have in common.
 
 A frame is a u32 length, a u32 CRC-32 of the payload (both little-endian) and the payload. Bit 31 of the length says
-that the payload is a mark of the file's own layer rather than one of its records. No frame is empty, so that a run
+that the payload is a mark of the file's own layer rather than one of its records; its CRC starts from 1. No frame is empty, so that a run
 of zeros, which a power failure can leave, is never taken for frames.
 
 Owns the frame's bytes and the promise that a failed append leaves no part of itself. Does not own what payloads mean.
@@ -51,7 +51,7 @@ class Frames(NamedTuple):
 def frame(payload: bytes, mark: bool = False) -> bytes:
     """The bytes of one frame."""
     assert 0 < len(payload) <= FRAME_MAX, "a frame is neither empty nor beyond FRAME_MAX"
-    return _pack(len(payload) | MARK if mark else len(payload), crc32(payload)) + payload
+    return _pack(len(payload) | (MARK if mark else 0), crc32(payload, int(mark))) + payload
 
 
 def scan(data: bytes, offset: int = 0) -> Frames:
@@ -67,7 +67,7 @@ def scan(data: bytes, offset: int = 0) -> Frames:
         start = offset + HEADER_BYTES
         end = start + (length & ~MARK)
         payload = data[start:end]
-        if end > size or end == start or crc32(payload) != check:
+        if end > size or end == start or crc32(payload, length >> 31) != check:
             return Frames(payloads, marks, offset, _next_good(data, offset, end))
         if length & MARK:
             marks.append((len(payloads), payload))
@@ -88,7 +88,7 @@ def _next_good(data: bytes, damaged: int, claimed: int) -> int | None:
             length, check = _unpack_from(data, offset)
             start = offset + HEADER_BYTES
             end = start + (length & ~MARK)
-            if start < end <= len(data) and crc32(data[start:end]) == check:
+            if start < end <= len(data) and crc32(data[start:end], length >> 31) == check:
                 return offset
     return None
 

@@ -268,7 +268,11 @@ class Objects:
 
     # Walking and deleting
 
-    def iterate(self) -> Iterator[Found]:
+    def iterate(self) -> Iterator[bytes]:
+        """The name of every object that is there, in no particular order."""
+        return (ref for ref, _ in self.walk())
+
+    def walk(self) -> Iterator[Found]:
         """Every object that is there, in no particular order. What comes or goes meanwhile may be missed or gone."""
         for directory in self._fanout():
             with os.scandir(self._prefix + directory) as rows:

@@ -1,0 +1,293 @@
+"""Objects: never wrong bytes, never half of one, durable after a flush; the fake in memory is held to the same."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+
+import pytest
+
+from store import objects as objects_module
+from store.disk import Disk
+from store.errors import DamagedError, MissingError, NoSpaceError
+from store.objects import Objects
+from store.refs import digest
+from tests.fakes.objects import MemoryObjects
+from tests.store.faulty_disk import Crash, FaultyDisk
+
+
+def opened(top, disk=None):
+    root = top + b"/objects"
+    os.makedirs(root + b"/tmp", exist_ok=True)
+    return Objects(root, top + b"/objects.lock", disk or Disk())
+
+
+@pytest.fixture
+def objects(top):
+    return opened(top)
+
+
+def damage(objects, ref, data):
+    path = objects.path(ref)
+    os.chmod(path, 0o600)
+    with open(path, "wb") as file:
+        file.write(data)
+
+
+@pytest.fixture(params=["disk", "memory"])
+def either(request, top):
+    return opened(top) if request.param == "disk" else MemoryObjects()
+
+
+class TestEither:
+    def test_what_is_put_is_read(self, either):
+        ref = either.put_blob(b"content")
+        assert ref == digest(b"content")
+        assert either.read_blob(ref, 7) == b"content"
+        fd = either.open_blob(ref, 7)
+        assert os.pread(fd, 100, 0) == b"content"
+        os.close(fd)
+        node = either.put_node(b"node")
+        assert either.get_node(node) == b"node"
+        assert either.put_node(b"node") == node
+        assert either.has(node)
+        assert not either.has(bytes(32))
+        either.flush()
+        assert sorted(either.iterate()) == sorted([ref, node])
+
+    def test_what_is_not_there_is_missing(self, either):
+        for read in (lambda: either.get_node(bytes(32)), lambda: either.read_blob(bytes(32), 1)):
+            with pytest.raises(MissingError):
+                read()
+        with pytest.raises(MissingError):
+            either.open_blob(bytes(32), 1)
+
+    def test_another_size_is_damage(self, either):
+        ref = either.put_blob(b"content")
+        with pytest.raises(DamagedError):
+            either.read_blob(ref, 8)
+        with pytest.raises(DamagedError):
+            either.open_blob(ref, 8)
+
+
+def test_damage_is_found_by_every_way_of_reading(top, objects):
+    ref = objects.put_node(b"a node of the tree")
+    damage(objects, ref, b"A node of the tree")
+    fresh = opened(top)
+    for read in (fresh.get_node, lambda ref: fresh.read_blob(ref, 18), lambda ref: fresh.open_blob(ref, 18)):
+        with pytest.raises(DamagedError, match=ref.hex()):
+            read(ref)
+    with pytest.raises(DamagedError):
+        fresh.verify(ref)
+    with pytest.raises(MissingError):
+        fresh.verify(bytes(32))
+
+
+def test_putting_mends_a_damaged_object(top, objects):
+    ref = objects.put_blob(b"content")
+    for wrong in (b"", b"cONTENT", b"longer content"):
+        damage(objects, ref, wrong)
+        fresh = opened(top)
+        assert fresh.put_blob(b"content") == ref
+        assert fresh.read_blob(ref, 7) == b"content"
+    objects.verify(ref)
+
+
+def test_adopting_moves_links_or_drops(top, objects):
+    path = top + b"/private"
+    for keep in (False, True):
+        content = b"kept" if keep else b"moved"
+        for _ in range(2):
+            if not os.path.exists(path):
+                Disk().write_new(path, content)
+            objects.adopt(path, digest(content), keep=keep)
+            assert objects.read_blob(digest(content), len(content)) == content
+            assert os.path.exists(path) == keep
+    damage(objects, digest(b"kept"), b"dept")
+    os.unlink(path)
+    Disk().write_new(path, b"kept")
+    fresh = opened(top)
+    fresh.adopt(path, digest(b"kept"))
+    fresh.verify(digest(b"kept"))
+
+
+def test_objects_are_private_and_read_only(objects):
+    mode = os.stat(objects.path(objects.put_blob(b"x"))).st_mode
+    assert stat.S_IMODE(mode) == 0o400
+
+
+def test_a_temporary_file_of_a_dead_process_is_no_obstacle(top, objects):
+    for number in range(3):
+        Disk().write_new(top + b"/objects/tmp/%d-%d" % (os.getpid(), number), b"half")
+    assert len(objects.temporaries()) == 3
+    ref = objects.put_blob(b"content")
+    path = top + b"/private"
+    Disk().write_new(path, b"other")
+    objects.adopt(path, digest(b"other"), keep=True)
+    assert objects.read_blob(ref, 7) == b"content"
+    objects.verify(digest(b"other"))
+
+
+def test_flush_syncs_what_was_put_since(top):
+    disk = FaultyDisk()
+    objects = opened(top, disk)
+    objects.flush()
+    assert disk.effects == []
+    objects.put_blob(b"one")
+    disk.effects.clear()
+    objects.flush()
+    assert disk.effects == ["sync_file", "sync_dir", "sync_dir"]
+    objects.put_blob(b"one")
+    disk.effects.clear()
+    objects.flush()
+    assert disk.effects == []
+    for number in range(objects_module.FLUSH_EACH + 1):
+        objects.put_blob(b"%d" % number)
+    disk.effects.clear()
+    objects.flush()
+    assert disk.effects == ["syncfs"]
+
+
+def test_flush_covers_what_another_process_put_and_did_not_flush(top):
+    opened(top).put_blob(b"one")
+    disk = FaultyDisk()
+    objects = opened(top, disk)
+    objects.put_blob(b"one")
+    objects.flush()
+    assert disk.effects == ["sync_file", "sync_dir", "sync_dir"]
+
+
+def test_a_flush_that_fails_is_done_again(top):
+    disk = FaultyDisk()
+    objects = opened(top, disk)
+    objects.put_blob(b"one")
+
+    def refuse(fd):
+        raise OSError(5, "Input/output error")
+
+    disk.sync_file = refuse
+    with pytest.raises(OSError, match="Input/output"):
+        objects.flush()
+    del disk.sync_file
+    disk.effects.clear()
+    objects.flush()
+    assert "sync_file" in disk.effects
+
+
+def test_a_crash_after_any_effect_leaves_whole_objects(top):
+    step = 0
+    while True:
+        step += 1
+        for torn in (False, True):
+            where = top + b"/%d-%d" % (step, torn)
+            disk = FaultyDisk(stop_after=step, torn=torn)
+            objects = opened(where, disk)
+            Disk().write_new(where + b"/private", b"private")
+            try:
+                objects.put_blob(b"first")
+                objects.adopt(where + b"/private", digest(b"private"), keep=True)
+                objects.put_blob(b"second")
+                objects.flush()
+                finished = True
+            except Crash:
+                finished = False
+            reopened = opened(where)
+            for ref in reopened.iterate():
+                reopened.verify(ref)
+            assert os.path.exists(where + b"/private")
+            for content in (b"first", b"second"):
+                reopened.put_blob(content)
+            reopened.adopt(where + b"/private", digest(b"private"))
+            assert len(list(reopened.iterate())) == 3
+        if finished:
+            break
+    assert step > 15
+
+
+def test_power_loss_without_a_flush_is_mended_by_putting_again(top):
+    disk = FaultyDisk()
+    objects = opened(top, disk)
+    kept = objects.put_blob(b"flushed")
+    objects.flush()
+    lost = objects.put_blob(b"not flushed")
+    disk.power_loss(top)
+    reopened = opened(top)
+    reopened.verify(kept)
+    with pytest.raises(DamagedError):
+        reopened.verify(lost)
+    assert reopened.put_blob(b"not flushed") == lost
+    reopened.verify(lost)
+
+
+def test_a_full_disk_leaves_no_object_and_no_file(top):
+    for full_at in range(4):
+        where = top + b"/%d" % full_at
+        objects = opened(where, FaultyDisk(full_at=full_at))
+        try:
+            objects.put_blob(b"content")
+        except NoSpaceError:
+            assert list(objects.iterate()) == []
+        assert objects.put_blob(b"content") == digest(b"content")
+        objects.verify(digest(b"content"))
+
+
+def test_walking_and_deleting(top, objects):
+    refs = {objects.put_blob(b"%d" % number * number) for number in range(1, 40)}
+    assert {found.ref for found in objects.walk()} == refs
+    assert sum(found.size for found in objects.walk()) == sum(len(b"%d" % n * n) for n in range(1, 40))
+    victim = refs.pop()
+    objects.delete(victim)
+    objects.delete(victim)
+    assert set(objects.iterate()) == refs
+    assert objects.strays() == []
+    Disk().write_new(top + b"/objects/stray", b"")
+    Disk().write_new(os.path.dirname(objects.path(next(iter(refs)))) + b"/stray", b"")
+    assert len(objects.strays()) == 2
+    assert set(objects.iterate()) == refs
+
+
+def test_a_sweep_waits_for_sealing(top, objects):
+    order = []
+    other = opened(top)
+
+    def sweep():
+        with other.sweeping():
+            order.append("sweeping")
+
+    with objects.sealing(), objects.sealing():
+        thread = threading.Thread(target=sweep)
+        thread.start()
+        deadline = time.monotonic() + 0.05
+        while time.monotonic() < deadline:
+            assert order == []
+        order.append("sealed")
+    thread.join()
+    assert order == ["sealed", "sweeping"]
+
+
+def test_what_was_known_to_be_there_is_forgotten_after_a_sweep(top):
+    disk = FaultyDisk()
+    objects = opened(top, disk)
+    with objects.sealing():
+        ref = objects.put_blob(b"content")
+        objects.flush()
+    other = opened(top)
+    with other.sweeping():
+        other.delete(ref)
+    other.put_blob(b"content")
+    with objects.sealing():
+        disk.effects.clear()
+        objects.put_blob(b"content")
+        objects.flush()
+        assert "sync_file" in disk.effects
+
+
+def test_memory_of_checked_objects_is_bounded(top, objects, monkeypatch):
+    monkeypatch.setattr(objects_module, "REMEMBERED", 10)
+    refs = [objects.put_blob(b"%d" % number) for number in range(30)]
+    objects.flush()
+    assert len(objects._checked) == 10
+    for number, ref in enumerate(refs):
+        os.close(objects.open_blob(ref, len(b"%d" % number)))
