@@ -10,13 +10,12 @@ from pathlib import Path
 
 from bench import checkpoints, footprint, plot, report
 from bench.groups import all_groups
-from bench.material import Material
+from bench.material import KEPT, Material
 from bench.rounds import Rounds, note
 from bench.samples import Sheet
 from bench.targets import all_targets
 
 TOP = Path(__file__).resolve().parent.parent
-KEPT = TOP / ".bench"
 
 
 def arguments() -> argparse.Namespace:

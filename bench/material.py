@@ -10,8 +10,10 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from pathlib import Path
+
+KEPT = Path(__file__).resolve().parent.parent / ".bench"
+"""Where everything that the bench makes is kept; not part of the repository."""
 
 LIBRARY = Path(sysconfig.get_path("stdlib"))
 NPM_PACKAGES = ("express@4", "eslint@8", "webpack@5")
@@ -19,7 +21,7 @@ WHEELS = ("requests", "rich", "jinja2", "sympy")
 
 ENVIRONMENT = {
     "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
-    "HOME": tempfile.gettempdir(),
+    "HOME": str(KEPT / "home"),
     "LC_ALL": "C.UTF-8",
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_COUNT": "1",
@@ -145,7 +147,8 @@ class Material:
         declarations = "".join(f"int f{number}_1(int);" for number in range(40))
         (top / "main.c").write_text(f"{declarations}\nint main(void) {{ return ({calls}) == 0; }}\n")
         (top / "Makefile").write_text(
-            "o := $(patsubst %.c,%.o,$(sort $(wildcard *.c)))\nprogram: $o\n\tcc -o $@ $^\n%.o: %.c common.h\n\tcc -c -o $@ $<\n"
+            "o := $(patsubst %.c,%.o,$(sort $(wildcard *.c)))\n"
+            "program: $o\n\tcc -o $@ $^\n%.o: %.c common.h\n\tcc -c -o $@ $<\n"
         )
 
     def _make_npm(self, top: Path) -> None:
