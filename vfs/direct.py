@@ -1,24 +1,22 @@
 """The direct channel: the FUSE protocol spoken to ``/dev/fuse`` by plain threads.
 
-Owns the descriptor of one mount, its serving threads, and the writing of notifications. What requests mean is
-``dispatch``, what was agreed with the kernel ``negotiation``. Knows neither trio nor pyfuse3.
+Owns the descriptor of one mount, the loop that reads requests and writes replies, and the writing of notifications.
+What requests mean is ``dispatch``, what was agreed with the kernel ``negotiation``, which thread serves ``crew``.
 
-Concurrency: every serving thread reads a request, has it answered, writes the reply; whichever is idle takes the next
-request, so a slow one holds up nobody else. Serving threads never touch a path inside the mount and never write
-notifications; ``invalidate`` and ``wake`` may block on requests in flight and are for other threads.
+Concurrency: serving threads never touch a path inside the mount and never write notifications; ``invalidate`` and
+``wake`` may block on requests in flight and are for other threads.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import logging
 import os
-import threading
 from collections.abc import Iterable
 
 from vfs import mountpoint, negotiation, notify, wire
 from vfs.channel import FileSystem, Invalidations, Negotiated, Touched
+from vfs.crew import Crew, Member
 from vfs.disguise import Disguise
 from vfs.dispatch import Dispatcher, error_reply
 from vfs.watchers import Watchers
@@ -28,7 +26,7 @@ log = logging.getLogger(__name__)
 BUFFER_SIZE = negotiation.MAX_WRITE + 8192
 """A WRITE of max_write with its headers; the kernel refuses to fill a smaller one."""
 
-DEFAULT_THREADS = 3
+DEFAULT_THREADS = 4
 
 GONE = (errno.ENODEV, errno.ECONNABORTED, errno.EBADF)
 """Read errors that end the channel: unmounted, aborted, closed."""
@@ -38,9 +36,7 @@ AGAIN = (errno.ENOENT, errno.EINTR, errno.EAGAIN)
 
 
 class DirectChannel:
-    """Serves ``fs`` at the directory ``point`` (absolute). ``threads`` answer at once; ``clone`` gives each thread a
-    device descriptor of its own.
-    """
+    """Serves ``fs`` at the directory ``point`` (absolute). Of ``threads`` one serves and the others relieve it."""
 
     name = "direct"
 
@@ -51,21 +47,18 @@ class DirectChannel:
         *,
         threads: int = DEFAULT_THREADS,
         allow_other: bool | None = None,
-        clone: bool = False,
         options: negotiation.Options | None = None,
     ) -> None:
         self._fs = fs
         self._point = point
         self._count = threads
         self._allow_other = allow_other
-        self._clone = clone
         self._options = options or negotiation.Options()
         self._disguise = Disguise(fs)
         self._watchers = Watchers(point, self._disguise, self._drop)
-        self._threads: list[threading.Thread] = []
+        self._crew: Crew | None = None
+        self._dispatcher: Dispatcher | None = None
         self._fd = -1
-        self._closing = threading.Lock()
-        self._serving = 0
         self._negotiated: Negotiated | None = None
 
     @property
@@ -82,26 +75,18 @@ class DirectChannel:
             self._fd = -1
             mountpoint.unmount(self._point, lazy=True)
             raise
-        dispatcher = Dispatcher(
+        self._crew = Crew(self._count, self._serve, self._close)
+        self._dispatcher = Dispatcher(
             self._fs,
             self._disguise,
+            about_to_block=self._crew.relieve,
             zero_message_open=self._negotiated.zero_message_open,
             extended_setxattr="SETXATTR_EXT" in self._negotiated.flags,
         )
-        self._serving = self._count
-        for number in range(self._count):
-            thread = threading.Thread(
-                target=self._run, args=(dispatcher, number), name=f"plyfs-fuse-{number}", daemon=True
-            )
-            self._threads.append(thread)
-            thread.start()
+        self._crew.start()
 
     def wait(self, timeout: float | None = None) -> bool:
-        for thread in self._threads:
-            thread.join(timeout)
-            if thread.is_alive():
-                return False
-        return True
+        return self._crew is None or self._crew.wait(timeout)
 
     def stop(self, lazy: bool = False) -> None:
         if not self.wait(0):
@@ -116,6 +101,11 @@ class DirectChannel:
     def invalidate(self, invalidations: Invalidations) -> None:
         for message in notify.messages(invalidations, self.negotiated):
             self._notify(message)
+
+    def relieve(self) -> None:
+        """For the file system: the calling thread is about to block (on a disk, say); let another one serve."""
+        if self._crew is not None:
+            self._crew.relieve()
 
     def wake(self, touched: Iterable[Touched]) -> None:
         self._watchers.wake(touched)
@@ -151,40 +141,27 @@ class DirectChannel:
             if agreement.negotiated is not None:
                 return agreement.negotiated
 
-    def _run(self, dispatcher: Dispatcher, number: int) -> None:
-        fd = self._fd
-        try:
-            if self._clone and number:
-                fd = clone(fd)
-            serve(fd, dispatcher)
-        except Exception:
-            log.exception("serving thread %d", number)
-        finally:
-            with self._closing:
-                self._serving -= 1
-                last = self._serving == 0
-            if fd != self._fd:
-                os.close(fd)
-            if last:
-                os.close(self._fd)
-                self._fd = -1
+    def _serve(self, member: Member) -> bool:
+        assert self._dispatcher is not None
+        return serve(self._fd, self._dispatcher, member)
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1
+        os.close(fd)
 
 
-def clone(fd: int) -> int:
-    """Another descriptor of the same connection; a request read from one is answered on the same one."""
-    other = os.open(mountpoint.DEVICE, os.O_RDWR | os.O_CLOEXEC)
-    fcntl.ioctl(other, wire.DEV_IOC_CLONE, fd.to_bytes(4, "little"))
-    return other
+def serve(fd: int, dispatcher: Dispatcher, member: Member) -> bool:
+    """Answer requests from ``fd`` until the mount is gone (False) or another member leads (True).
 
-
-def serve(fd: int, dispatcher: Dispatcher) -> None:
-    """Answer requests from ``fd`` until the mount is gone. The loop that everything waits for: keep it bare."""
+    The loop that everything waits for: keep it bare.
+    """
     buffer = bytearray(BUFFER_SIZE)
     view = memoryview(buffer)
     buffers = (buffer,)
     answer = dispatcher.answer
+    crew = member.crew
     readv, write, writev = os.readv, os.write, os.writev
-    while True:
+    while crew.leader is member:
         try:
             length = readv(fd, buffers)
         except OSError as error:
@@ -192,7 +169,10 @@ def serve(fd: int, dispatcher: Dispatcher) -> None:
                 continue
             if error.errno not in GONE:
                 log.error("reading %s: %s", mountpoint.DEVICE, error)
-            return
+            return False
+        member.turns += 1
+        if crew.dozing:
+            crew.rouse()
         reply = answer(view, length)
         try:
             if isinstance(reply, bytes):
@@ -200,12 +180,19 @@ def serve(fd: int, dispatcher: Dispatcher) -> None:
             elif reply is not None:
                 writev(fd, reply)
         except OSError as error:
-            if error.errno == errno.ENOENT:  # the request was aborted meanwhile
-                continue
             if error.errno in GONE:
-                return
-            log.error("reply to operation %d: %s", wire.IN_HEADER.unpack_from(buffer)[1], error)
-            try:
-                write(fd, error_reply(wire.IN_HEADER.unpack_from(buffer)[2], errno.EIO))
-            except OSError:
-                continue
+                return False
+            if error.errno != errno.ENOENT:  # which means: the request was aborted meanwhile
+                _, opcode, unique, *_ = wire.IN_HEADER.unpack_from(buffer)
+                log.error("reply to operation %d: %s", opcode, error)
+                _refuse(fd, unique)
+        member.turns += 1
+    return True
+
+
+def _refuse(fd: int, unique: int) -> None:
+    """The kernel did not like our reply: whoever waits gets EIO instead."""
+    try:
+        os.write(fd, error_reply(unique, errno.EIO))
+    except OSError as error:
+        log.error("nor was EIO accepted: %s", error)

@@ -111,18 +111,20 @@ def plain_rows(rows: Iterable[DirectoryRow], size: int) -> bytes:
 
 
 class Dispatcher:
-    """Answers requests with what ``fs`` says."""
+    """Answers requests with what ``fs`` says. ``about_to_block`` is called before what waits for a disk."""
 
     def __init__(
         self,
         fs: FileSystem,
         disguise: Disguise,
         *,
+        about_to_block: Callable[[], None] = lambda: None,
         zero_message_open: bool = True,
         extended_setxattr: bool = True,
     ) -> None:
         self._fs = fs
         self._disguise = disguise
+        self._about_to_block = about_to_block
         self._open_reply = errno.ENOSYS if zero_message_open else 0
         self._setxattr_in = wire.SETXATTR_IN if extended_setxattr else wire.SETXATTR_IN_COMPAT
         self.handlers: dict[int, tuple[Handler, int]] = {
@@ -439,14 +441,17 @@ class Dispatcher:
 
     def fsync(self, h: Header, request: memoryview) -> Reply:
         flags = wire.FSYNC_IN.unpack_from(request, HEADER_SIZE)[1]
+        self._about_to_block()
         self._fs.fsync(Ino(h[3]), flags & wire.FSYNC_FDATASYNC != 0)
         return _error(OUT_SIZE, 0, h[2])
 
     def fsyncdir(self, h: Header, request: memoryview) -> Reply:
+        self._about_to_block()
         self._fs.fsyncdir(Ino(h[3]))
         return _error(OUT_SIZE, 0, h[2])
 
     def syncfs(self, h: Header, request: memoryview) -> Reply:
+        self._about_to_block()
         self._fs.syncfs()
         return _error(OUT_SIZE, 0, h[2])
 

@@ -21,7 +21,7 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 import pyfuse3
@@ -45,7 +45,7 @@ _session = threading.Lock()
 T = TypeVar("T")
 
 
-def _operation(call: Callable[..., T]) -> Callable[..., Awaitable[T]]:
+def _operation(call: Callable[..., T]) -> Callable[..., Coroutine[Any, Any, T]]:
     """The coroutine function that pyfuse3 wants, with every error turned into a FUSEError."""
 
     @functools.wraps(call)
