@@ -24,14 +24,16 @@ from vfs.working import WorkingData, WorkingFile
 
 
 class Epoch:
-    """One epoch: its journal, how many records that holds, and the working files that it wrote."""
+    """One epoch: its journal (None once it is closed for good), how many records that holds, how many of them are
+    durable, and the working files that it wrote, but for those still open for writing.
+    """
 
-    def __init__(self, start: Start, journal: JournalWriter, records: int) -> None:
+    def __init__(self, start: Start, journal: JournalWriter | None, records: int, files: list[WorkingFile]) -> None:
         self.start = start
         self.journal = journal
         self.records = records
-        self.durable: int = records if not records else -1
-        self.files: list[WorkingFile] = []
+        self.durable = 0
+        self.files = files
 
 
 class Epochs:
@@ -71,18 +73,24 @@ class Epochs:
         )
         journal = JournalWriter(self.path(start.epoch), self._disk, header)
         self._close_current()
-        self._current = Epoch(start, journal, 0)
+        self._current = Epoch(start, journal, 0, [])
         return self._current
 
     def resume(self, start: Start, contents: JournalContents) -> None:
-        """Go on with an epoch that was replayed."""
+        """Go on with an epoch that was just replayed; the working files that it cites are not written to again."""
         journal = JournalWriter.resume(self.path(start.epoch), self._disk, contents)
-        self._close_current()
-        self._current = Epoch(start, journal, len(contents.records))
+        self._current = Epoch(start, journal, len(contents.records), self._working.unfrozen())
+        self._working.freeze()
+
+    def replayed(self, start: Start, contents: JournalContents) -> None:
+        """An epoch that was just replayed and ended in a checkpoint that is still to be sealed."""
+        journal = JournalWriter.resume(self.path(start.epoch), self._disk, contents)
+        self._closed.append(Epoch(start, journal, len(contents.records), self._working.unfrozen()))
+        self._working.freeze()
 
     def _close_current(self) -> None:
         if self._current is not None:
-            self._current.files = self._working.unfrozen()
+            self._current.files += self._working.unfrozen()
             self._closed.append(self._current)
         self._working.freeze()
 
@@ -91,7 +99,7 @@ class Epochs:
         if self.muted:
             return
         epoch = self._current
-        assert epoch is not None
+        assert epoch is not None and epoch.journal is not None
         try:
             epoch.journal.append(encode_record(record))
         except NoSpaceError as error:
@@ -111,14 +119,15 @@ class Epochs:
                 if self.current.durable < self.current.records:
                     waiting.append(self.current)
                 counts = [epoch.records for epoch in waiting]
-                files = [f for epoch in waiting for f in (epoch.files or self._working.unfrozen())]
+                files = [file for epoch in waiting for file in epoch.files] + self._working.unfrozen()
             for file in files:
                 file.sync()
             for epoch, count in zip(waiting, counts, strict=True):
                 with lock:
-                    mark = encode_record((Op.BARRIER, count))
+                    if epoch.journal is None:
+                        continue
                     try:
-                        epoch.journal.append(mark)
+                        epoch.journal.append(encode_record((Op.BARRIER, count)))
                     except NoSpaceError as error:
                         raise FsError(errno.ENOSPC) from error
                     epoch.records += 1
@@ -135,17 +144,24 @@ class Epochs:
             gone = [epoch for epoch in self._closed if epoch.start.epoch <= number]
             self._closed = [epoch for epoch in self._closed if epoch.start.epoch > number]
         for epoch in gone:
-            epoch.journal.close()
+            if epoch.journal is not None:
+                epoch.journal.close()
+                epoch.journal = None
             self._disk.unlink(self.path(epoch.start.epoch))
             for file in epoch.files:
                 file.temporary = True
             epoch.files = []
 
+    def working_numbers(self) -> set[int]:
+        """The numbers of the working files that epochs still cite."""
+        epochs = [*self._closed, *([self._current] if self._current is not None else [])]
+        return {file.number for epoch in epochs for file in epoch.files}
+
     def close(self) -> None:
         """Close the journals; they stay on disk."""
         for epoch in [*self._closed, *([self._current] if self._current is not None else [])]:
-            epoch.journal.close()
+            if epoch.journal is not None:
+                epoch.journal.close()
+                epoch.journal = None
         self._closed = []
         self._current = None
-
-

@@ -57,7 +57,9 @@ class Start(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
     """The first record of an epoch: the tree it starts from.
 
     ``head`` is the checkpoint below; ``graft`` the checkpoint whose ``.git`` directories stay in place of the head's
-    (None: the head's own); ``closed`` the checkpoint that the epoch before ended in, None if it had no changes.
+    (None: the head's own); ``closed`` the checkpoint that the epoch before ended in, None if it had no changes;
+    ``picked`` says that ``head`` was made by bringing these paths of that checkpoint into ``closed``.
+    ``time_ns`` is when: what a restore brought back shows that time.
     """
 
     version: int
@@ -68,8 +70,8 @@ class Start(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
     closed: CheckpointId | None
     next_ino: int
     next_working: int
-    shown: tuple[tuple[Ino, Shown], ...] = ()
-    reborn: tuple[tuple[Ino, int], ...] = ()
+    picked: tuple[CheckpointId, tuple[bytes, ...]] | None = None
+    time_ns: int = 0
 
 
 _encoder = msgspec.msgpack.Encoder()

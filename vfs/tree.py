@@ -13,7 +13,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from store.format import (
@@ -50,7 +50,7 @@ class BaseFiles(Protocol):
 
     def ino(self, status: os.stat_result) -> Ino: ...
 
-    def list(self, origin: Origin) -> list[tuple[bytes, Ino, int]]: ...
+    def list(self, origin: Origin) -> Sequence[tuple[bytes, Ino, int]]: ...
 
     def readlink(self, origin: Origin) -> bytes: ...
 
@@ -442,14 +442,14 @@ class Tree:
 
     # --- listing ---------------------------------------------------------------------------------------------------
 
-    def listing(self, directory: DirectoryInode, base_rows: list[tuple[bytes, Ino, int]] | None = None) -> Listing:
+    def listing(self, directory: DirectoryInode, base_rows: Sequence[tuple[bytes, Ino, int]] | None = None) -> Listing:
         """The listing of ``directory``, made if need be; ``base_rows`` is what its origin lists, if already read."""
         if directory.listing is None:
             directory.listing = Listing(self.rows(directory, base_rows))
         return directory.listing
 
     def rows(
-        self, directory: DirectoryInode, base_rows: list[tuple[bytes, Ino, int]] | None = None
+        self, directory: DirectoryInode, base_rows: Sequence[tuple[bytes, Ino, int]] | None = None
     ) -> Iterator[tuple[bytes, Ino, int]]:
         """(name, inode number, type) of everything in ``directory``."""
         if not directory.nlink:

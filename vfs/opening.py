@@ -1,0 +1,260 @@
+"""Opening a workspace's store and bringing back where it stood: everything between the lock and the first request.
+
+Owns the order: the lock; an apply that a crash left half done; what changed in the base meanwhile; the head; the
+journals. Serves nothing yet. Runs in one thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from store.format import FORMAT_VERSION, Layer, Origin, encode
+from store.history import Head
+from store.home import Home, WorkspaceIdentity, WorkspaceStore
+from store.lock import Lock
+from store.refs import CheckpointId, LayerRef
+from vfs.core import Core
+from vfs.graft import Grafter
+from vfs.host import Host
+from vfs.inode import FIRST_NEW_INO
+from vfs.records import JOURNAL_VERSION, Start
+from vfs.recovery import Journal, Replay, read_journals
+from vfs.roots import Roots
+from vfs.swap import Swap
+from vfs.timeline import SealTask
+from vfs.tree import Root
+
+
+class Opened(NamedTuple):
+    """An open workspace, not served yet. ``tasks`` are checkpoints that wait to be sealed; ``notes`` for people."""
+
+    store: WorkspaceStore
+    lock: Lock
+    host: Host
+    base_fd: int
+    core: Core
+    roots: Roots
+    head: Head
+    baseline: Root
+    tasks: list[SealTask]
+    notes: list[str]
+
+
+def open_store(home: Home, base_fd: int, path: bytes) -> tuple[WorkspaceStore, Lock]:
+    """The workspace's store, locked. Raises LockedError, DamagedError or FormatError."""
+    store = home.workspace(WorkspaceIdentity.of(base_fd), path)
+    return store, store.lock()
+
+
+def attic_trees(attic_dir: bytes) -> dict[int, int]:
+    """Descriptors of the attic's folders by number."""
+    trees = {}
+    for name in os.listdir(attic_dir):
+        if name.isdigit():
+            trees[int(name)] = os.open(os.path.join(attic_dir, name), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    return trees
+
+
+def open_workspace_tree(
+    home: Home, store: WorkspaceStore, lock: Lock, base_fd: int, now: Callable[[], int], notes: list[str]
+) -> Opened:
+    """Bring back the tree. Raises StoreError; then nothing has been changed."""
+    host = Host({0: base_fd, **attic_trees(store.attic_dir)})
+    roots = Roots(home.objects, home.pages, host, store.history, store.generations)
+    head = store.history.read_head()
+    if head is None:
+        head = _first_head(home, store, host)
+    notes += store.history.problems + store.generations.problems
+    opening = _Opening(home, store, lock, base_fd, host, roots, now, notes)
+    return opening.run(head)
+
+
+def base_root(host: Host, generation: int) -> Root:
+    """The base as it is, without any override."""
+    directory = host.entry(Origin(0, b""))
+    return Root(directory, None, generation)  # type: ignore[arg-type]
+
+
+def store_plain(home: Home, root: Root, parent: LayerRef | None) -> LayerRef:
+    """The layer of a tree without overrides, durably stored."""
+    layer = Layer(FORMAT_VERSION, parent, root.generation, root.directory, None)
+    ref = LayerRef(home.objects.put_node(encode(layer)))
+    home.objects.flush()
+    return ref
+
+
+def _first_head(home: Home, store: WorkspaceStore, host: Host) -> Head:
+    generation = store.generations.current
+    with home.objects.sealing():
+        ref = store_plain(home, base_root(host, generation), None)
+        first = store.history.begin(None, kind="base", label="base", generation=generation, layer=ref)
+    head = Head(head=first.id, base=first.id, epoch=0, generation=generation, next_ino=FIRST_NEW_INO)
+    store.history.write_head(head, sync=True)
+    return head
+
+
+class _Opening:
+    """One opening, after the head is known."""
+
+    def __init__(
+        self,
+        home: Home,
+        store: WorkspaceStore,
+        lock: Lock,
+        base_fd: int,
+        host: Host,
+        roots: Roots,
+        now: Callable[[], int],
+        notes: list[str],
+    ) -> None:
+        self._home = home
+        self._store = store
+        self._lock = lock
+        self._base_fd = base_fd
+        self._host = host
+        self._roots = roots
+        self._now = now
+        self._notes = notes
+        self._tasks: list[SealTask] = []
+
+    def _core(self, root: Root, next_ino: int, epoch: int) -> Core:
+        return Core(
+            root,
+            self._host,
+            self._home.pages,
+            self._home.objects,
+            self._store.journal_dir,
+            self._store.working_dir,
+            self._home.disk,
+            self._now,
+            next_ino,
+            epoch,
+        )
+
+    def run(self, head: Head) -> Opened:
+        core = self._core(self._root_of_head(head), head.next_ino, head.epoch)
+        journals = read_journals(core.epochs, head)
+        if not journals or journals[0].start.generation != self._store.generations.current:
+            baseline = self._fresh(core, head)
+            head = msgspec.structs.replace(head, epoch=core.tree.epoch, mounted=True)
+        else:
+            core, baseline = self._replay(journals)
+            last = journals[-1].start
+            if journals[-1].cut:
+                self._notes.append("after a power loss: what was written after the last fsync or checkpoint is gone")
+            head = msgspec.structs.replace(
+                head,
+                head=last.head,
+                redo=head.redo if last.epoch == head.epoch else (),
+                epoch=last.epoch,
+                next_ino=core.tree.next_ino,
+                mounted=True,
+            )
+        self._store.history.write_head(head)
+        return Opened(
+            self._store,
+            self._lock,
+            self._host,
+            self._base_fd,
+            core,
+            self._roots,
+            head,
+            baseline,
+            self._tasks,
+            self._notes,
+        )
+
+    def _root_of_head(self, head: Head) -> Root:
+        """The head's tree; if it never came to be sealed, the nearest ancestor's, which a replay then replaces."""
+        at: CheckpointId | None = head.head
+        while at is not None:
+            checkpoint = self._store.history.get(at)
+            if checkpoint.layer is not None:
+                return self._roots.of(at)
+            at = checkpoint.parent
+        return base_root(self._host, self._store.generations.current)
+
+    def _fresh(self, core: Core, head: Head) -> Root:
+        """Begin an epoch on the head, there being no journal to go on with."""
+        for number in core.epochs.on_disk():
+            os.unlink(core.epochs.path(number))
+        core.working.sweep(set())
+        core.tree.epoch = head.epoch + 1
+        core.epochs.begin(
+            Start(
+                JOURNAL_VERSION,
+                core.tree.epoch,
+                core.tree.generation,
+                head.head,
+                None,
+                None,
+                core.tree.next_ino,
+                core.working.next_number,
+                None,
+                self._now(),
+            )
+        )
+        return core.tree.fold()
+
+    def _replay(self, journals: list[Journal]) -> tuple[Core, Root]:
+        first = journals[0].start
+        core = self._core(self._start_root(None, first), first.next_ino, first.epoch)
+        replay = Replay(core)
+        baseline = core.tree.fold()
+        for index, journal in enumerate(journals):
+            start = journal.start
+            if index:
+                root = self._start_root(core, start)
+                Swap(core.tree, root, start.time_ns).run()
+                core.tree.next_ino = max(core.tree.next_ino, start.next_ino)
+            baseline = core.tree.fold()
+            core.tree.epoch = start.epoch
+            replay.run(journal.records)
+            if index == len(journals) - 1:
+                core.epochs.resume(start, journal.contents)
+                break
+            closed = journals[index + 1].start.closed
+            if closed is not None:
+                self._refreeze(core, closed, start.epoch)
+            core.epochs.replayed(start, journal.contents)
+        self._remove_unanswered(journals[-1].start.epoch)
+        core.working.sweep(core.epochs.working_numbers())
+        self._notes += replay.problems
+        return core, baseline
+
+    def _refreeze(self, core: Core, id: CheckpointId, epoch: int) -> None:
+        """The checkpoint that ended ``epoch`` is frozen again, if it was not sealed."""
+        checkpoint = self._store.history.get(id)
+        if checkpoint.state == "sealing":
+            root = core.tree.fold()
+            self._roots.freeze(id, root)
+            self._tasks.append(SealTask(id, checkpoint.parent, root, epoch))
+
+    def _remove_unanswered(self, epoch: int) -> None:
+        """Checkpoints that were recorded when the daemon died, before their callers had an answer."""
+        known = {task.checkpoint for task in self._tasks}
+        history = self._store.history
+        history.remove(
+            [one.id for one in history.all() if one.state == "sealing" and one.epoch == epoch and one.id not in known]
+        )
+
+    def _start_root(self, core: Core | None, start: Start) -> Root:
+        """The tree that an epoch starts from. Raises StoreError if what it is made of is lost."""
+        if start.picked is not None and core is not None:
+            source, paths = start.picked
+            checkpoint = self._store.history.get(start.head)
+            if checkpoint.state == "sealing":
+                onto = core.tree.fold()
+                root = Grafter(core.tree, onto, self._roots.of(source)).pick(list(paths))
+                self._roots.freeze(start.head, root)
+                self._tasks.append(SealTask(start.head, checkpoint.parent, root, start.epoch - 1))
+                return root
+        root = self._roots.of(start.head)
+        if start.graft is not None and start.graft != start.head:
+            tree = core.tree if core is not None else self._core(root, FIRST_NEW_INO, 0).tree
+            root = Grafter(tree, root, self._roots.of(start.graft)).keep_git()
+        return root

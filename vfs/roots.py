@@ -1,0 +1,106 @@
+"""From a checkpoint to its tree, in terms of the base as it is now.
+
+Owns the trees that are frozen but not sealed yet, and a few of those loaded last. A tree of an earlier generation is
+translated (``translate``) through every state that the base has been in since.
+
+Concurrency: any thread; one lock guards the tables.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Protocol
+
+from store.errors import FormatError, StoreError
+from store.format import Layer, decode
+from store.generations import Generations
+from store.history import History
+from store.nodes import Pages
+from store.refs import CheckpointId, LayerRef, NodeRef
+from vfs.host import Host
+from vfs.translate import translate
+from vfs.tree import Root
+from vfs.view import View
+
+CACHED = 64
+"""How many trees of sealed checkpoints are kept by reference (a tree itself is a few hundred bytes)."""
+
+
+class LayerFiles(Protocol):
+    """The part of ``store.objects`` that is needed here."""
+
+    def get_node(self, ref: NodeRef) -> bytes: ...
+
+
+def load_layer(objects: LayerFiles, ref: LayerRef) -> Layer:
+    """The layer named ``ref``. Raises MissingError, DamagedError or FormatError."""
+    layer = decode(objects.get_node(NodeRef(ref)))
+    if not isinstance(layer, Layer):
+        raise FormatError(f"object {ref.hex()} is not a layer")
+    return layer
+
+
+class Roots:
+    """The trees of one workspace's checkpoints."""
+
+    def __init__(
+        self, objects: LayerFiles, pages: Pages, host: Host, history: History, generations: Generations
+    ) -> None:
+        self._objects = objects
+        self._pages = pages
+        self._host = host
+        self._history = history
+        self._generations = generations
+        self._lock = threading.Lock()
+        self._frozen: dict[CheckpointId, Root] = {}
+        self._loaded: OrderedDict[tuple[CheckpointId, int], Root] = OrderedDict()
+
+    def freeze(self, id: CheckpointId, root: Root) -> None:
+        """Keep the tree of a checkpoint that is not sealed yet."""
+        with self._lock:
+            self._frozen[id] = root
+
+    def sealed(self, id: CheckpointId) -> None:
+        """The checkpoint's layer is stored: its tree need not be kept here."""
+        with self._lock:
+            root = self._frozen.pop(id, None)
+            if root is not None:
+                self._keep((id, root.generation), root)
+
+    def _keep(self, key: tuple[CheckpointId, int], root: Root) -> None:
+        self._loaded[key] = root
+        while len(self._loaded) > CACHED:
+            self._loaded.popitem(last=False)
+
+    def of(self, id: CheckpointId) -> Root:
+        """The tree of a checkpoint. Raises UnknownCheckpointError, MissingError, DamagedError or FormatError."""
+        generation = self._generations.current
+        with self._lock:
+            root = self._frozen.get(id) or self._loaded.get((id, generation))
+        if root is not None and root.generation == generation:
+            return root
+        if root is None:
+            checkpoint = self._history.get(id)
+            if checkpoint.layer is None:
+                raise StoreError(
+                    f"checkpoint {id} was never sealed and its working data is gone",
+                    hint="`plyfs fsck` tells what is left of it",
+                )
+            layer = load_layer(self._objects, checkpoint.layer)
+            root = Root(layer.root, None if layer.links is None else self._pages.load(layer.links), layer.generation)
+        view = self.view(root)
+        for step in self._generations.since(root.generation):
+            view = translate(
+                view,
+                View.of(self._pages, self._host, load_layer(self._objects, step.applied)),
+                View.of(self._pages, self._host, load_layer(self._objects, step.inverse)),
+            )
+        root = Root(view.root, view.links, generation)
+        with self._lock:
+            self._keep((id, generation), root)
+        return root
+
+    def view(self, root: Root) -> View:
+        """A tree to look into."""
+        return View(self._pages, self._host, root.directory, root.links, root.generation)

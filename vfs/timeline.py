@@ -1,0 +1,340 @@
+"""Checkpoints and the moves between them, over one live tree.
+
+Owns the head, what the present is compared with, and the order of effects that makes each step safe: the checkpoint's
+record, then the new epoch's journal, then the head, by rename. Does not own what a swap does to live inodes (``swap``),
+nor hashing (``sealing``).
+
+Concurrency: ``_moving`` lets one move happen at a time; the tree's lock is held only while the tree is folded or
+swapped. The kernel is told after that, with neither lock that answering needs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from store.history import Checkpoint, CheckpointKind, Head, History
+from store.nodes import same_entry
+from store.refs import CheckpointId
+from vfs import diff
+from vfs.channel import Invalidations, Touched
+from vfs.core import Core
+from vfs.graft import Grafter
+from vfs.records import JOURNAL_VERSION, Start
+from vfs.roots import Roots
+from vfs.swap import Swap, Swapped
+from vfs.tree import Root
+from vfs.workspace import CheckpointResult, ConflictError, NothingToDoError
+
+EXACT_COUNT = 256
+"""Up to this many changed names a checkpoint counts its changes exactly while the caller waits."""
+
+
+class SealTask(NamedTuple):
+    """A frozen tree that is to become a layer."""
+
+    checkpoint: CheckpointId
+    parent: CheckpointId | None
+    root: Root
+    epoch: int
+
+
+class Move(NamedTuple):
+    """A move that has been worked out and not made: where to, by what tree, and what it changes.
+
+    ``redo`` is the way forward afterwards; if it ``returns``, that way ends in what had to be saved first.
+    """
+
+    target: CheckpointId
+    redo: tuple[CheckpointId, ...]
+    onto: Root
+    present: Root
+    version: int
+    changes: list[diff.Changed]
+    picked: tuple[bytes, ...] | None
+    source: CheckpointId
+    label: str | None
+    returns: bool = False
+
+
+class Moved(NamedTuple):
+    """A move that was made."""
+
+    head: CheckpointId
+    origin: CheckpointId
+    saved: CheckpointId | None
+    changes: list[diff.Changed]
+
+
+class Timeline:
+    """The checkpoints of one served tree. ``seal`` hands a task to the sealer; ``tell`` informs the kernel."""
+
+    def __init__(
+        self,
+        core: Core,
+        history: History,
+        roots: Roots,
+        head: Head,
+        baseline: Root,
+        seal: Callable[[SealTask], None],
+        tell: Callable[[Invalidations, list[Touched]], None],
+    ) -> None:
+        self._core = core
+        self._tree = core.tree
+        self._history = history
+        self._roots = roots
+        self._seal = seal
+        self._tell = tell
+        self._moving = threading.RLock()
+        self.head = head
+        self.baseline = baseline
+        self.on_head: Callable[[CheckpointId], None] = lambda _: None
+
+    # --- comparing -------------------------------------------------------------------------------------------------
+
+    def fold(self) -> tuple[Root, int]:
+        """The present tree as a value, and its version."""
+        with self._tree.lock:
+            return self._tree.fold(), self._tree.version
+
+    def differs(self, a: Root, b: Root, skip_git: bool = False) -> bool:
+        """True if the trees differ in more than inode numbers and times that nobody set."""
+        if same_entry(a.directory, b.directory) and a.links is b.links:
+            return False
+        return next(iter(diff.differences(self._roots.view(a), self._roots.view(b), skip_git)), None) is not None
+
+    def changes(self, a: Root, b: Root, skip_git: bool = False) -> list[diff.Changed]:
+        """What changes from ``a`` to ``b``."""
+        if same_entry(a.directory, b.directory) and a.links is b.links:
+            return []
+        return diff.changes(self._roots.view(a), self._roots.view(b), skip_git)
+
+    def resolve(self, spec: str) -> Checkpoint:
+        """The checkpoint that a person or program names. Raises UnknownCheckpointError."""
+        return self._history.resolve(spec, self.head)
+
+    def root_of(self, spec: str | None) -> Root:
+        """The tree of a named checkpoint; of the present for None."""
+        return self.fold()[0] if spec is None else self._roots.of(self.resolve(spec).id)
+
+    # --- checkpoints -----------------------------------------------------------------------------------------------
+
+    def checkpoint(
+        self,
+        label: str | None = None,
+        session: str | None = None,
+        node: str | None = None,
+        kind: CheckpointKind = "user",
+    ) -> CheckpointResult:
+        """Freeze the present. Without a change since the head, the head again. Raises NoSpaceError."""
+        began = time.perf_counter()
+        with self._moving:
+            if session is not None and node is not None:
+                again = self._history.find(session, node)
+                if again is not None and again.id == self.head.head and not self._unsaved():
+                    return _result(again, False, began)
+            with self._tree.lock:
+                root = self._tree.fold()
+                if not self.differs(self.baseline, root):
+                    head = self._history.get(self.head.head)
+                    if label is not None and head.label is None:
+                        head = self._history.label(head.id, label)
+                    return _result(head, False, began)
+                made = self._freeze(root, kind, label, session, node)
+                start = self._start(made.id, made.id)
+                self._begin(start, self._head_at(made.id, start, redo=()))
+                self.baseline = root
+            self._seal(SealTask(made.id, made.parent, root, made.epoch))
+            self.on_head(made.id)
+            return _result(made, True, began)
+
+    def _unsaved(self, skip_git: bool = False) -> bool:
+        return self.differs(self.baseline, self.fold()[0], skip_git)
+
+    def _freeze(
+        self, root: Root, kind: CheckpointKind, label: str | None, session: str | None, node: str | None
+    ) -> Checkpoint:
+        """Record the checkpoint of the present ``root``; the lock is held and the epoch must be begun right after."""
+        changed = self._tree.changed_since_fold
+        if changed <= EXACT_COUNT:
+            changed = len(self.changes(self.baseline, root))
+        made = self._history.begin(
+            self.head.head,
+            kind=kind,
+            label=label,
+            session=session,
+            node=node,
+            changed=changed,
+            generation=root.generation,
+            epoch=self._tree.epoch,
+            next_ino=self._tree.next_ino,
+        )
+        self._roots.freeze(made.id, root)
+        return made
+
+    def _start(
+        self,
+        head: CheckpointId,
+        closed: CheckpointId | None,
+        graft: CheckpointId | None = None,
+        picked: tuple[CheckpointId, tuple[bytes, ...]] | None = None,
+    ) -> Start:
+        return Start(
+            JOURNAL_VERSION,
+            self._tree.epoch + 1,
+            self._tree.generation,
+            head,
+            graft,
+            closed,
+            self._tree.next_ino,
+            self._core.working.next_number,
+            picked,
+            self._core.now(),
+        )
+
+    def _head_at(self, head: CheckpointId, start: Start, redo: tuple[CheckpointId, ...]) -> Head:
+        return msgspec.structs.replace(
+            self.head, head=head, redo=redo, epoch=start.epoch, next_ino=start.next_ino, mounted=True
+        )
+
+    def _begin(self, start: Start, head: Head) -> None:
+        """Commit to a new epoch: its journal, then the head. The lock is held."""
+        self._core.epochs.begin(start)
+        self._history.write_head(head)
+        self.head = head
+        self._tree.epoch = start.epoch
+        self._tree.changed_since_fold = 0
+
+    # --- moving ----------------------------------------------------------------------------------------------------
+
+    def undo(self, count: int) -> Move:
+        """What going ``count`` states back would do. Raises NothingToDoError."""
+        with self._moving:
+            present, version = self.fold()
+            target = self._history.get(self.head.head)
+            redo = self.head.redo
+            steps = count
+            if self.differs(self.baseline, present, skip_git=True):
+                steps -= 1
+                redo = ()
+            left = steps
+            while left > 0:
+                parent = None if target.parent is None else self._history.get(target.parent)
+                if parent is None:
+                    break
+                redo = (target.id, *redo)
+                target = parent
+                left -= target.kind != "hidden"
+            if left == count:
+                raise NothingToDoError(
+                    "there is nothing to undo: this is the first state", hint="`plyfs log` shows where you are"
+                )
+            return self._plan(target.id, redo, present, version)._replace(returns=True)
+
+    def redo(self, count: int) -> Move:
+        """What going ``count`` states forward again would do. Raises NothingToDoError."""
+        with self._moving:
+            way = self.head.redo
+            if not way:
+                raise NothingToDoError(
+                    "there is nothing to redo",
+                    hint="`plyfs log --graph` shows every state; `plyfs restore ID` goes to any of them",
+                )
+            steps = min(count, len(way))
+            present, version = self.fold()
+            return self._plan(way[steps - 1], way[steps:], present, version)
+
+    def go(self, spec: str, paths: Iterable[bytes] | None = None, with_git: bool = False) -> Move:
+        """What going to a checkpoint, or bringing back ``paths`` of it, would do. Raises UnknownCheckpointError."""
+        with self._moving:
+            target = self.resolve(spec)
+            present, version = self.fold()
+            if paths is not None:
+                chosen = tuple(sorted(set(paths)))
+                onto = Grafter(self._tree, present, self._roots.of(target.id)).pick(list(chosen))
+                changes = self.changes(present, onto)
+                return Move(
+                    target.id, (), onto, present, version, changes, chosen, target.id, f"paths from {target.id}"
+                )
+            return self._plan(target.id, (), present, version, with_git)
+
+    def _plan(
+        self, target: CheckpointId, redo: tuple[CheckpointId, ...], present: Root, version: int, with_git: bool = False
+    ) -> Move:
+        onto = self._roots.of(target)
+        if not with_git:
+            onto = Grafter(self._tree, onto, present).keep_git()
+        changes = self.changes(present, onto)
+        return Move(target, redo, onto, present, version, changes, None, target, None)
+
+    def make(self, move: Move) -> Moved:
+        """Make a move. Raises ConflictError if the tree has changed since it was worked out."""
+        with self._moving:
+            with self._tree.lock:
+                if self._tree.version != move.version:
+                    raise ConflictError(
+                        "the workspace changed while the move was worked out", hint="try again, or look at the preview"
+                    )
+                origin = self.head.head
+                saved, tasks = self._save(move)
+                swapped = self._swap(move, saved, tasks)
+            for task in tasks:
+                self._seal(task)
+            self._tell(swapped.invalidations, swapped.touched)
+            self.on_head(self.head.head)
+            shown = saved if saved is not None and self._history.get(saved).kind != "hidden" else None
+            return Moved(self.head.head, origin, shown, move.changes)
+
+    def _save(self, move: Move) -> tuple[CheckpointId | None, list[SealTask]]:
+        """The checkpoint of what would be lost, if anything would; what only differs in ``.git`` is kept unseen."""
+        present = move.present
+        if not self.differs(self._roots.of(self.head.head), present):
+            return None, []
+        automatic = self.differs(self.baseline, present, skip_git=move.picked is None)
+        kind: CheckpointKind = "automatic" if automatic else "hidden"
+        made = self._freeze(present, kind, None, None, None)
+        return made.id, [SealTask(made.id, made.parent, present, made.epoch)]
+
+    def _swap(self, move: Move, saved: CheckpointId | None, tasks: list[SealTask]) -> Swapped:
+        target, redo = move.target, move.redo
+        visible = saved is not None and self._history.get(saved).kind == "automatic"
+        picked = None
+        if move.picked is not None:
+            parent = saved if saved is not None else self.head.head
+            made = self._history.begin(
+                parent,
+                label=move.label,
+                changed=len(move.changes),
+                generation=move.onto.generation,
+                epoch=self._tree.epoch,
+                next_ino=self._tree.next_ino,
+            )
+            self._roots.freeze(made.id, move.onto)
+            tasks.append(SealTask(made.id, parent, move.onto, self._tree.epoch))
+            picked = (move.source, move.picked)
+            target = made.id
+        elif move.returns and visible and saved is not None:
+            redo = (*redo, saved)
+        graft = saved if saved is not None else self.head.head
+        start = self._start(target, saved, None if move.picked is not None else graft, picked)
+        self._begin(start, self._head_at(target, start, redo))
+        swapped = Swap(self._tree, move.onto, start.time_ns).run()
+        self.baseline = self._tree.fold()
+        return swapped
+
+
+def _result(checkpoint: Checkpoint, created: bool, began: float) -> CheckpointResult:
+    return CheckpointResult(
+        checkpoint.id,
+        checkpoint.parent,
+        created,
+        checkpoint.changed,
+        checkpoint.label,
+        checkpoint.session,
+        checkpoint.node,
+        time.perf_counter() - began,
+    )
