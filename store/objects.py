@@ -59,6 +59,8 @@ class Objects:
         self._guard = threading.Lock()
         self._checked: dict[bytes, bool] = {}
         """Objects whose bytes this process has checked or written; True once they are on the device."""
+        self._seen: dict[bytes, int] = {}
+        """The change time of each object's file when its bytes were checked for reading."""
         self._unflushed: set[bytes] = set()
         self._sweeps = b""
 
@@ -88,7 +90,8 @@ class Objects:
         return data
 
     def open_blob(self, ref: BlobRef, size: int) -> int:
-        """A descriptor for reading a blob of ``size`` bytes, which are checked the first time this process opens it.
+        """A descriptor for reading a blob of ``size`` bytes, which are checked the first time this process opens it,
+        and again whenever its file has been touched since.
 
         Raises MissingError or DamagedError.
         """
@@ -97,14 +100,30 @@ class Objects:
         except FileNotFoundError:
             raise self._missing(ref) from None
         try:
-            if os.fstat(fd).st_size != size or (ref not in self._checked and not _hashes_to(fd, ref)):
-                raise self._damaged(ref, os.fstat(fd).st_size)
+            status = os.fstat(fd)
+            if status.st_size != size:
+                raise self._damaged(ref, status.st_size)
+            if self._seen.get(ref) != status.st_ctime_ns:
+                if not _hashes_to(fd, ref):
+                    raise self._damaged(ref, status.st_size)
+                self._see(ref, status.st_ctime_ns)
         except BaseException:
             os.close(fd)
             raise
-        if ref not in self._checked:
-            self._remember(ref, False)
         return fd
+
+    def check_blob(self, ref: BlobRef, size: int) -> None:
+        """As ``open_blob``, without keeping it open. Raises MissingError or DamagedError."""
+        try:
+            status = os.stat(self.path(ref))
+        except FileNotFoundError:
+            raise self._missing(ref) from None
+        if status.st_size != size or self._seen.get(ref) != status.st_ctime_ns:
+            os.close(self.open_blob(ref, size))
+
+    def bytes_used(self) -> int:
+        """How many bytes the objects hold, as far as their sizes tell."""
+        return sum(found.size for found in self.walk())
 
     def verify(self, ref: bytes) -> None:
         """Read the object and check its bytes. Raises MissingError or DamagedError."""
@@ -227,6 +246,12 @@ class Objects:
             self._checked[ref] = durable
             if len(self._checked) > REMEMBERED:
                 del self._checked[next(iter(self._checked))]
+
+    def _see(self, ref: bytes, ctime_ns: int) -> None:
+        with self._guard:
+            self._seen[ref] = ctime_ns
+            if len(self._seen) > REMEMBERED:
+                del self._seen[next(iter(self._seen))]
 
     def flush(self) -> None:
         """Return when all objects put or adopted so far are on the device. Raises OSError or MissingError."""
