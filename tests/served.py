@@ -56,7 +56,8 @@ class Plyfs:
     """The command. ``home`` is its store and runtime directory, made short because socket paths are.
 
     ``measured`` False keeps its processes out of a coverage measurement, which would slow them several times; ``top``
-    is where the home is made, if the disk matters.
+    is where the home is made, if the disk matters. ``user`` runs it as another user (root may ask for that), who keeps
+    the right to read, since this interpreter may lie in root's own directory.
     """
 
     def __init__(
@@ -65,18 +66,25 @@ class Plyfs:
         environment: Mapping[str, str] | None = None,
         measured: bool = True,
         top: Path | None = None,
+        user: int | None = None,
     ) -> None:
-        self._top = Path(tempfile.mkdtemp(prefix="plyfs-", dir=top))
-        self.home = self._top / "home"
+        self.top = Path(tempfile.mkdtemp(prefix="plyfs-", dir=top))
+        self.prefix: list[str] = []
+        if user is not None:
+            os.chown(self.top, user, user)
+            reading = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
+            self.prefix = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *reading]
+        self.home = self.top / "home"
         self.channel = channel or os.environ.get("PLYFS_TEST_CHANNEL", "auto")
-        self.roots: list[Path] = [self._top]
+        self.roots: list[Path] = [self.top]
         dropped = ("PLYFS_",) if measured else ("PLYFS_", "COVERAGE_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
         self.environment = {
             **kept,
             "PLYFS_HOME": str(self.home),
-            "XDG_CONFIG_HOME": str(self._top / "config"),
+            "XDG_CONFIG_HOME": str(self.top / "config"),
             "NO_COLOR": "1",
+            **({} if user is None else {"HOME": str(self.top), "PYTHONDONTWRITEBYTECODE": "1"}),
             **(environment or {}),
         }
 
@@ -92,7 +100,7 @@ class Plyfs:
         here = str(Path(__file__).resolve().parent.parent)
         path = os.pathsep.join(filter(None, [here, self.environment.get("PYTHONPATH", "")]))
         done = subprocess.run(
-            self.command(*arguments),
+            [*self.prefix, *self.command(*arguments)],
             cwd=cwd or "/",
             env={**self.environment, "PYTHONPATH": path},
             input=stdin,
@@ -151,7 +159,7 @@ class Plyfs:
         left = unmount_below(*self.roots)
         self.stop_daemons(3)
         unmount_below(*self.roots)
-        shutil.rmtree(self._top, onerror=_make_writable)
+        shutil.rmtree(self.top, onerror=_make_writable)
         return left
 
 

@@ -44,7 +44,9 @@ class Stage:
         """Run plyfs in the workspace and show what it prints, at most ``lines`` lines of it."""
         print(self._paint("36", f"  $ plyfs {' '.join(_quoted(word) for word in arguments)}"))
         started = time.perf_counter()
-        done = self._plyfs.run(*arguments, cwd=self._workspace, check=False, timeout=120)
+        # With -C it is run from elsewhere: a dead mount cannot be entered, and one that is in use not be unmounted.
+        here = Path("/") if "-C" in arguments else self._workspace
+        done = self._plyfs.run(*arguments, cwd=here, check=False, timeout=120)
         seconds = time.perf_counter() - started
         output = (done.stdout + done.stderr).rstrip().splitlines()
         for line in output[:lines]:
