@@ -60,7 +60,11 @@ class Client:
             raise PlyfsError("failed", f"cannot connect to {socket_path}: {error.strerror or error}") from None
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection; another thread that waits for it wakes up."""
+        try:
+            self._socket.shutdown(_socket.SHUT_RDWR)
+        except OSError:
+            pass
         self._socket.close()
 
     def call(self, method: str, params: dict[str, Any] | None = None, waiting: Waiting | None = None) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from harness.events import Events
 from harness.failure import PlyfsError, exit_status
 from harness.launch import READY_DESCRIPTOR, log_path
 from harness.registry import Claim, Entry, Registry, create_private, home_directory, process_start
-from harness.server import Server, listen
+from harness.server import CALL_EVENTS, Server, listen
 from harness.serving import Opener, ServedWorkspace, ServeOptions, ServeRequest, open_workspace
 from harness.version import VERSION
 
@@ -150,6 +150,7 @@ class Daemon:
         self._registry = Registry()
         self._events = Events()
         self._stop = trio.Event()
+        self._with_git = False
 
     def run(self) -> None:
         """Everything, from the claim to its release. Raises PlyfsError or StoreError if it does not come to serving."""
@@ -164,6 +165,7 @@ class Daemon:
             home=home_directory(),
             config=config,
         )
+        self._with_git = config.restore.with_git
         self._report.begin(options)
         claim = Claim(self._registry, request.workspace, "owner")
         if not claim.acquire():
@@ -181,7 +183,7 @@ class Daemon:
     def _serve(self, options: ServeOptions) -> None:
         entry = self._entry(options)
         log.info("process %d starts to serve %s", os.getpid(), options.workspace)
-        served = self._opener(options, self._events.publish_from_thread)
+        served = self._opener(options, self._hear)
         try:
             self._registry.write(entry)
             served.start()
@@ -189,6 +191,11 @@ class Daemon:
         finally:
             served.close()
             self._registry.remove(entry)
+
+    def _hear(self, name: str, data: object) -> None:
+        """Pass on what the served workspace tells. Of its calls the server tells itself, when they are answered."""
+        if name not in CALL_EVENTS:
+            self._events.publish_from_thread(name, data)
 
     def _entry(self, options: ServeOptions) -> Entry:
         return Entry(
@@ -208,7 +215,7 @@ class Daemon:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             create_private(os.path.dirname(entry.socket))
             listener = listen(entry.socket)
-            server = Server(Dispatcher(served), self._events, self._hello(entry))
+            server = Server(Dispatcher(served, self._with_git), self._events, self._hello(entry))
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(server.serve, listener)
                 nursery.start_soon(self._watch_signals, signals)

@@ -16,8 +16,11 @@ from harness import messages
 from harness.failure import PlyfsError
 from vfs.workspace import Change, LogResult, Workspace
 
-SHORT = (messages.Checkpoint, messages.Status, messages.Ls)
-"""Calls that take about a millisecond; docs/protocol.md tells what runs where."""
+
+def is_short(params: messages.Params) -> bool:
+    """True for calls that take about a millisecond, unless they have to wait for another's end."""
+    return isinstance(params, messages.Checkpoint) and not params.sync
+
 
 CACHED_MAX = 4096
 
@@ -25,8 +28,10 @@ CACHED_MAX = 4096
 class Dispatcher:
     """Answers requests on one workspace."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, with_git: bool = False) -> None:
         self._workspace = workspace
+        self._with_git = with_git
+        """What ``restore`` does with .git unless told."""
         self._changes: dict[str, list[Change]] = {}
 
     def answer(self, params: messages.Params) -> Any:
@@ -40,7 +45,8 @@ class Dispatcher:
             case messages.Redo(count):
                 return workspace.redo(count)
             case messages.Restore(checkpoint, paths, dry_run, force, with_git, fingerprint):
-                return workspace.restore(checkpoint, paths, dry_run, force, with_git, fingerprint)
+                git = self._with_git if with_git is None else with_git
+                return workspace.restore(checkpoint, paths, dry_run, force, git, fingerprint)
             case messages.Log(session, changes):
                 log = workspace.log(session)
                 return self._with_changes(log, changes) if changes else log

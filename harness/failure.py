@@ -13,6 +13,7 @@ USAGE = 2
 EXIT_STATUS = {
     "usage": USAGE,
     "config": USAGE,
+    "bad_request": USAGE,
     "nothing": 3,
     "conflict": 4,
     "not_mounted": 5,

@@ -83,6 +83,6 @@ def _outcome(reader: int, workspace: str, waiting: Callable[[float], None] | Non
 
 def log_path(workspace: str) -> str:
     """The log of the daemons of ``workspace``."""
-    from harness.registry import home_directory, key_of
+    from harness.registry import Registry
 
-    return os.path.join(home_directory(), "log", f"{key_of(workspace)}.log")
+    return Registry().path(workspace, "log")

@@ -68,7 +68,7 @@ class Restore(Params, frozen=True):
     paths: list[Path] | None = None
     dry_run: bool = False
     force: bool = False
-    with_git: bool = False
+    with_git: bool | None = None
     fingerprint: Text | None = None
 
 
@@ -223,7 +223,7 @@ def line(value: dict[str, Any]) -> bytes:
     return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode("ascii") + b"\n"
 
 
-def to_object(value: msgspec.Struct) -> dict[str, Any]:
+def to_object(value: msgspec.Struct | dict[str, Any]) -> dict[str, Any]:
     """``value`` as JSON would have it."""
     made: dict[str, Any] = msgspec.to_builtins(value)
     return made

@@ -16,7 +16,7 @@ import pkgutil
 import sys
 from typing import TYPE_CHECKING
 
-from harness.mounts import is_below
+from harness.registry import is_below
 
 if TYPE_CHECKING:
     from harness.serving import ServeOptions

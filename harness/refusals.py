@@ -10,13 +10,13 @@ import shutil
 import stat
 
 from harness.failure import PlyfsError
-from harness.mounts import Mount, is_below, mount_over, mounts
-from harness.registry import Registry
+from harness.registry import Registry, is_below
+from vfs.mountinfo import Mount, mounts
 
 PSEUDO_TYPES = frozenset(
     {
-        *("proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "securityfs", "debugfs", "tracefs", "configfs"),
-        *("bpf", "pstore", "mqueue", "hugetlbfs", "efivarfs", "fusectl", "binfmt_misc", "autofs", "nsfs"),
+        *(b"proc", b"sysfs", b"devtmpfs", b"devpts", b"cgroup", b"cgroup2", b"securityfs", b"debugfs", b"tracefs"),
+        *(b"configfs", b"bpf", b"pstore", b"mqueue", b"hugetlbfs", b"efivarfs", b"fusectl", b"binfmt_misc", b"nsfs"),
     }
 )
 
@@ -98,9 +98,9 @@ def check_nesting(workspace: str, point: str, registry: Registry, mounted: list[
                 )
     for path in {workspace, point}:
         over = mount_over(path, mounted)
-        if over is not None and over.is_ours():
+        if over is not None and over.is_ours:
             raise not_a_workspace(
-                f"{path} lies in a plyfs mount at {over.point} that this store does not know",
+                f"{path} lies in a plyfs mount at {os.fsdecode(over.point)} that this store does not know",
                 "unmount that first; if it is dead, `plyfs doctor` takes it away",
             )
 
@@ -108,8 +108,9 @@ def check_nesting(workspace: str, point: str, registry: Registry, mounted: list[
 def check_kind(path: str, mounted: list[Mount]) -> None:
     """Directories that the kernel makes up are not copied on write."""
     over = mount_over(path, mounted)
-    if over is not None and over.kind in PSEUDO_TYPES:
-        raise not_a_workspace(f"{path} is on a {over.kind} file system", "choose the directory of a project")
+    if over is not None and over.type in PSEUDO_TYPES:
+        kind = os.fsdecode(over.type)
+        raise not_a_workspace(f"{path} is on a {kind} file system", "choose the directory of a project")
 
 
 def check_access(point: str) -> None:
@@ -135,6 +136,15 @@ def check_elsewhere(workspace: str, mountpoint: str) -> None:
     with os.scandir(mountpoint) as entries:
         if next(entries, None) is not None:
             raise PlyfsError("usage", f"the mount point {mountpoint} is not empty", "choose an empty directory")
+
+
+def mount_over(path: str, among: list[Mount]) -> Mount | None:
+    """The mount that ``path`` lies on: of those with the longest mount point above it, the last made."""
+    best: Mount | None = None
+    for mount in among:
+        if is_below(path, os.fsdecode(mount.point)) and (best is None or len(mount.point) >= len(best.point)):
+            best = mount
+    return best
 
 
 def check_fuse() -> None:

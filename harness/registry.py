@@ -14,6 +14,7 @@ import errno
 import fcntl
 import json
 import os
+import sys
 
 from harness.failure import PlyfsError
 
@@ -33,13 +34,13 @@ def home_directory(environment: Mapping[str, str] = os.environ) -> str:
     given = environment.get("PLYFS_HOME")
     if given:
         return os.path.abspath(given)
-    if os.name == "posix" and os.uname().sysname != "Darwin":
+    if sys.platform not in ("darwin", "win32"):
         # What platformdirs answers here, without the 20 ms that importing it takes.
         state = environment.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
         return os.path.join(state, "plyfs")
     import platformdirs
 
-    return platformdirs.user_state_dir("plyfs")
+    return platformdirs.user_state_dir("plyfs", appauthor=False)
 
 
 def key_of(path: str) -> str:
@@ -50,21 +51,21 @@ def key_of(path: str) -> str:
     return f"{value:016x}"
 
 
-def process_start(pid: int) -> int | None:
-    """When ``pid`` started, in a unit of the system's own; None if there is no such process. Tells a reused pid."""
+def process_start(pid: int) -> str | None:
+    """A word for when process ``pid`` started, which tells a reused pid; None if there is none, or a zombie.
+
+    The same that ``store.lock`` has, whose imports every command would pay for.
+    """
+    if sys.platform != "linux":
+        from store.lock import process_start as portable
+
+        return portable(pid)
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        if os.path.exists("/proc/self/stat"):
-            return None
-        import psutil
-
-        try:
-            return int(psutil.Process(pid).create_time() * 1000)
-        except psutil.NoSuchProcess:
-            return None
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+        return None
+    return None if fields[0] in (b"Z", b"X") else fields[19].decode()
 
 
 class Entry:
@@ -78,7 +79,7 @@ class Entry:
         mountpoint: str | None,
         socket: str,
         pid: int,
-        start_time: int | None,
+        start_time: str | None,
         mode: str,
         channel: str | None,
         state: str,
@@ -238,6 +239,16 @@ class Claim:
         self._path = registry.path(workspace, f"{role}.lock")
         self._descriptor = -1
 
+    @staticmethod
+    def discard(path: str) -> bool:
+        """Remove the lock file at ``path`` if nobody holds it."""
+        claim = Claim.__new__(Claim)
+        claim._path, claim._descriptor = path, -1
+        if not claim.acquire():
+            return False
+        claim.release()
+        return True
+
     def acquire(self, wait: bool = False) -> bool:
         """Take it; False if another holds it and not ``wait``."""
         while True:
@@ -295,6 +306,11 @@ def create_private(directory: str) -> None:
         )
     if status.st_mode & 0o077:
         os.chmod(directory, 0o700)
+
+
+def is_below(path: str, directory: str) -> bool:
+    """True if ``path`` is ``directory`` or lies in it. Both absolute and normal; nothing is looked at."""
+    return path == directory or path.startswith(directory if directory == "/" else directory + "/")
 
 
 def unlink_if_there(path: str) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from harness import messages
-from harness.dispatch import SHORT
+from harness.dispatch import is_short
 from harness.failure import PlyfsError
 from harness.worker import Worker
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("plyfs.server")
 
+CALL_EVENTS = frozenset({"checkpoint", "restored", "unmounted"})
+"""Events that this module publishes."""
 CONNECTIONS_MAX = 200
 DRAIN_SECONDS = 10.0
 """How long a stopping daemon lets clients take the answers to what they had asked."""
@@ -172,7 +174,7 @@ class Server:
                     return messages.answer_line(request_id, {})
             if self._stopping:
                 raise PlyfsError("stopping", "the daemon is stopping", "run the command again in a moment")
-            if isinstance(params, SHORT):
+            if is_short(params):
                 # Encoding is cheap beside a second hand-over.
                 result = await self._worker.run(lambda: self._dispatcher.answer(params))
                 encoded = messages.answer_line(request_id, result)

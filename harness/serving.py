@@ -7,13 +7,14 @@ their own ``Opener`` to ``daemon.main``.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
+from harness import refusals
 from harness.config import Config
+from harness.failure import PlyfsError
 from vfs.workspace import Workspace
 
 Mode: TypeAlias = Literal["auto", "fuse", "scan"]
@@ -68,6 +69,11 @@ Opener: TypeAlias = Callable[[ServeOptions, Listener], ServedWorkspace]
 
 
 def open_workspace(options: ServeOptions, listener: Listener) -> ServedWorkspace:
-    """The real one."""
-    opener: Opener = importlib.import_module("vfs.mounted").open_workspace
-    return opener(options, listener)
+    """A workspace mounted by FUSE. Raises PlyfsError where that cannot be had."""
+    if options.mode == "scan":
+        raise PlyfsError("refused", "this version of plyfs cannot scan yet", "use --mode fuse")
+    refusals.check_fuse()
+    # Not before: the daemon of another backend need not load it.
+    from vfs.mounted import open_workspace as open_mounted
+
+    return open_mounted(options, listener)

@@ -21,7 +21,7 @@ from typing import Literal
 
 import msgspec
 
-from harness.registry import key_of
+from harness.registry import Registry
 from harness.serving import Listener, ServeOptions
 from store.errors import DamagedError, UnknownCheckpointError
 from vfs.workspace import (
@@ -464,5 +464,5 @@ def open_fake(options: ServeOptions, listener: Listener) -> FakeWorkspace:
     """An ``Opener`` for the daemon."""
     if options.mode == "scan":
         raise RefusedError("the fake does not scan", "use --mode fuse")
-    state = os.path.join(options.home, f"fake-{key_of(options.workspace)}")
+    state = Registry().path(options.workspace, "fake")
     return FakeWorkspace(options.workspace, state, listener)

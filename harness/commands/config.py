@@ -1,0 +1,38 @@
+"""``plyfs config``."""
+
+from __future__ import annotations
+
+import os
+
+from harness.config import config_path, load
+from harness.messages import to_object
+from harness.registry import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+    from harness.invocation import Invocation
+
+
+def configure(parser: argparse.ArgumentParser, name: str) -> None:
+    """It has no options of its own."""
+
+
+def run(invocation: Invocation) -> int:
+    """Show the settings for the workspace."""
+    entry = invocation.served()
+    workspace = entry.workspace if entry is not None else os.path.realpath(invocation.where())
+    path = config_path()
+    settings = to_object(load(workspace, path))
+    terminal = invocation.terminal
+
+    def show() -> None:
+        terminal.say(f"# {path}{'' if os.path.exists(path) else ' (not there: all defaults)'}")
+        for table, values in settings.items():
+            terminal.say(f"[{table}]")
+            for key, value in values.items():
+                written = str(value).lower() if isinstance(value, bool) else repr(value).replace("'", '"')
+                terminal.say(f"{key} = {written}")
+            terminal.say()
+
+    return invocation.finish({"path": path, "workspace": workspace, "settings": settings}, show)

@@ -1,0 +1,37 @@
+"""``plyfs doctor``."""
+
+from __future__ import annotations
+
+from harness import doctor
+from harness.failure import FAILED, OK
+from harness.messages import to_object
+from harness.registry import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+    from harness.invocation import Invocation
+
+
+def configure(parser: argparse.ArgumentParser, name: str) -> None:
+    """It has no options of its own."""
+
+
+def run(invocation: Invocation) -> int:
+    """Look at every workspace of the store."""
+    from harness.terminal import shown
+
+    terminal = invocation.terminal
+    findings = doctor.examine(invocation.registry, terminal)
+    healthy = all(finding.state == "mended" for finding in findings)
+    value = {"healthy": healthy, "findings": [to_object(finding) for finding in findings]}
+
+    def show() -> None:
+        for finding in findings:
+            colour = {"mended": "green", "found": "yellow", "failed": "red"}[finding.state]
+            terminal.say(f"{terminal.colour(finding.state, colour)}  {shown(finding.subject)}: {finding.detail}")
+        if not findings:
+            terminal.say("all is well")
+
+    invocation.finish(value, show)
+    return OK if healthy else FAILED

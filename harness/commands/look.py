@@ -1,0 +1,79 @@
+"""``plyfs cat`` and ``plyfs ls``: the past, without restoring it."""
+
+from __future__ import annotations
+
+import os
+
+from harness.failure import PlyfsError
+from harness.registry import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from harness.invocation import Invocation
+
+CHUNK = 1 << 20
+
+
+def configure(parser: argparse.ArgumentParser, name: str) -> None:
+    """Their options."""
+    if name == "cat":
+        parser.add_argument("what", metavar="CHECKPOINT:PATH", help="PATH from the top of the workspace")
+    else:
+        parser.add_argument("what", metavar="CHECKPOINT[:PATH]", help="PATH from the top of the workspace")
+        parser.add_argument("-l", "--long", action="store_true", help="with mode, size and time")
+
+
+def run(invocation: Invocation) -> int:
+    """Show it."""
+    checkpoint, path = named(invocation.options.what)
+    if invocation.name == "cat":
+        if path is None:
+            raise PlyfsError("usage", "cat needs CHECKPOINT:PATH", "for example `plyfs cat @:README.md`")
+        return _cat(invocation, checkpoint, path)
+    from harness.render import render_ls
+
+    result = invocation.look("ls", {"checkpoint": checkpoint, "path": path or ""}, "reading")
+    long = invocation.options.long
+    return invocation.finish(result, lambda: render_ls(invocation.terminal, result["entries"], long))
+
+
+def named(what: str) -> tuple[str, str | None]:
+    """The checkpoint and the path in ``CHECKPOINT:PATH``; a label may not hold a colon here."""
+    checkpoint, colon, path = what.partition(":")
+    if not checkpoint:
+        raise PlyfsError("usage", f"{what!r} names no checkpoint", "put an id, a label, @ or base before the colon")
+    if not colon:
+        return checkpoint, None
+    path = os.path.normpath(path.strip("/")) if path.strip("/") else ""
+    if path == ".." or path.startswith("../"):
+        raise PlyfsError("usage", f"{what!r} leads out of the workspace", "give a path from its top")
+    return checkpoint, "" if path == "." else path
+
+
+def _cat(invocation: Invocation, checkpoint: str, path: str) -> int:
+    if invocation.terminal.as_json:
+        import base64
+
+        data = b"".join(_chunks(invocation, checkpoint, path))
+        value = {"path": path, "size": len(data), "data": base64.b64encode(data).decode()}
+        invocation.terminal.result(value)
+        return 0
+    for data in _chunks(invocation, checkpoint, path):
+        invocation.terminal.write_bytes(data)
+    return 0
+
+
+def _chunks(invocation: Invocation, checkpoint: str, path: str) -> Iterator[bytes]:
+    import base64
+
+    offset = 0
+    while True:
+        params = {"checkpoint": checkpoint, "path": path, "offset": offset, "length": CHUNK}
+        data = base64.b64decode(invocation.look("cat", params, "reading")["data"])
+        if data:
+            yield data
+        if len(data) < CHUNK:
+            return
+        offset += len(data)

@@ -1,0 +1,77 @@
+"""``plyfs unmount``."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from harness.registry import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+    from harness.invocation import Invocation
+    from harness.registry import Entry, Registry
+    from harness.terminal import Terminal
+
+GONE_SECONDS = 20.0
+
+
+def configure(parser: argparse.ArgumentParser, name: str) -> None:
+    """Its options."""
+    how = parser.add_mutually_exclusive_group()
+    for word, what in (
+        ("apply", "write the changes into the real directory (the default)"),
+        ("keep", "leave the changes in the store for the next mount"),
+        ("discard", "drop the changes into a last checkpoint"),
+    ):
+        how.add_argument(f"--{word}", dest="how", action="store_const", const=word, help=what)
+    parser.add_argument("--lazy", action="store_true", help="also while files are open there")
+    parser.set_defaults(how="apply")
+
+
+def run(invocation: Invocation) -> int:
+    """Stop serving."""
+    result = unmount(invocation, invocation.options.how, invocation.options.lazy)
+    return invocation.finish(result, lambda: _show(invocation.terminal, result))
+
+
+def unmount(invocation: Invocation, how: str, lazy: bool) -> dict[str, Any]:
+    """Unmount, and wait until the daemon has gone."""
+    entry = invocation.entry()
+    invocation.client()
+    # The mount must not be held busy by the one who asks for its end.
+    os.chdir("/")
+    what = {"apply": "applying", "keep": "unmounting", "discard": "discarding"}[how]
+    result = invocation.call("unmount", {"how": how, "lazy": lazy}, what)
+    await_end(invocation.registry, entry)
+    return result
+
+
+def await_end(registry: Registry, entry: Entry) -> None:
+    """Wait until the entry is withdrawn, so that the next command finds nothing of it."""
+    deadline = time.monotonic() + GONE_SECONDS
+    while time.monotonic() < deadline:
+        current = registry.read(entry.workspace)
+        if current is None or not current.is_alive():
+            return
+        time.sleep(0.01)
+
+
+def _show(terminal: Terminal, result: dict[str, Any]) -> None:
+    from harness.terminal import shown
+
+    word = {
+        "apply": f"applied {result['applied']} changes to the directory",
+        "keep": "the changes stay in the store",
+        "discard": "the changes are dropped",
+    }[result["how"]]
+    terminal.say(f"unmounted; {word}")
+    terminal.say(f"  head  {result['head']}")
+    if result["saved"]:
+        terminal.say(f"  what was unsaved is checkpoint {result['saved']}")
+    if result["conflicts"]:
+        terminal.note(f"changed below the mount meanwhile; the directory's own versions are in {result['kept']}:")
+        for path in result["conflicts"]:
+            terminal.note(f"  {shown(path)}")

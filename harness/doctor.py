@@ -1,0 +1,251 @@
+"""Finding what crashes left behind, and mending it: dead daemons, stale mounts, leftover sockets and locks.
+
+Owns the order in which a dead daemon is buried (its mount detached, its entry withdrawn) and a successor started, which
+recovers the changes from the journal. Every command that meets a dead daemon comes here; `plyfs doctor` looks at
+everything. Does not verify the store (``commands.fsck``). Never touches a mount whose daemon answers.
+
+Concurrency: the registry's ``starter`` claim makes one process at a time mend one workspace; others wait for it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from harness.client import Client, NoDaemonError
+from harness.failure import PlyfsError
+from harness.launch import launch
+from harness.registry import Claim, Entry, Registry, home_directory, is_below, unlink_if_there
+from store.errors import StoreError
+from vfs import mountinfo, mountpoint
+
+if TYPE_CHECKING:
+    from harness.terminal import Terminal
+
+POLL_SECONDS = 0.05
+DEAF_SECONDS = 5.0
+"""A living daemon that says it is ready, but does not listen for so long, is broken."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was not as it should be. ``subject`` is a path or process, ``detail`` for a person."""
+
+    kind: str
+    subject: str
+    state: Literal["mended", "found", "failed"]
+    detail: str
+
+
+def not_served(path: str) -> PlyfsError:
+    """Why nothing serves ``path``."""
+    real = os.path.realpath(path)
+    for mount in reversed(mountinfo.mounts()):
+        if mount.is_ours and is_below(real, os.fsdecode(mount.point)):
+            return PlyfsError(
+                "not_mounted",
+                f"{os.fsdecode(mount.point)} is a plyfs mount that the store {home_directory()} does not know",
+                "set PLYFS_HOME as it was at the mount; if the mount is dead, `plyfs doctor` takes it away",
+            )
+    known = known_workspace(real)
+    if known is not None:
+        return PlyfsError("not_mounted", f"the workspace {known} is not mounted", f"`plyfs mount {known}`")
+    return PlyfsError(
+        "not_a_workspace",
+        f"{real} is not in a workspace that is mounted",
+        "`plyfs mount DIRECTORY` serves one; -C names it from elsewhere",
+    )
+
+
+def known_workspace(path: str) -> str | None:
+    """The innermost workspace in the store that ``path`` lies in."""
+    from store.home import Home
+
+    if not os.path.isdir(os.path.join(home_directory(), "workspaces")):
+        return None
+    try:
+        records = Home.open().workspaces()
+    except (StoreError, OSError):
+        return None
+    known = [os.fsdecode(record.path) for record in records]
+    return max((one for one in known if is_below(path, one)), key=len, default=None)
+
+
+def revive(registry: Registry, entry: Entry, terminal: Terminal) -> Entry:
+    """The entry of a daemon that answers, after ``entry``'s did not. Raises PlyfsError if there is none to be had."""
+    waiting = terminal.waiting(f"waiting for the daemon of {entry.workspace}")
+    started = time.monotonic()
+    try:
+        while True:
+            current = registry.read(entry.workspace)
+            if current is None:
+                raise PlyfsError(
+                    "not_mounted",
+                    f"{entry.workspace} has just been unmounted",
+                    f"`plyfs mount {entry.workspace}` serves it again",
+                )
+            if not current.is_alive():
+                successor = _replace(registry, current, terminal)
+                if successor is not None:
+                    return successor
+            elif current.state == "ready" and _listens(current, time.monotonic() - started):
+                return current
+            time.sleep(POLL_SECONDS)
+            if waiting is not None:
+                waiting(time.monotonic() - started)
+    finally:
+        terminal.clear()
+
+
+def _listens(entry: Entry, seconds: float) -> bool:
+    try:
+        Client(entry.socket).close()
+    except NoDaemonError:
+        if seconds < DEAF_SECONDS:
+            return False
+        raise PlyfsError(
+            "daemon_silent",
+            f"process {entry.pid} serves {entry.workspace} but does not listen at {entry.socket}",
+            f"`kill {entry.pid}` lets it keep the changes and end; then run the command again",
+        ) from None
+    return True
+
+
+def _replace(registry: Registry, dead: Entry, terminal: Terminal) -> Entry | None:
+    """Start a successor for ``dead``; None if somebody else has done something about it meanwhile."""
+    with Claim(registry, dead.workspace, "starter"):
+        current = registry.read(dead.workspace)
+        if current is None or current.is_alive():
+            return None
+        terminal.note(f"plyfs: the daemon of {dead.workspace} (process {dead.pid}) is dead; starting another")
+        bury(registry, current)
+        result = launch(current.request, terminal.waiting(f"recovering {dead.workspace}"))
+        for note in result.get("notes", []):
+            terminal.note(f"plyfs: {note}")
+        return registry.read(dead.workspace)
+
+
+def clear_way(registry: Registry, entry: Entry, terminal: Terminal) -> bool:
+    """Bury ``entry`` if its daemon is dead, so that the directory can be looked at; True if it lives."""
+    with Claim(registry, entry.workspace, "starter"):
+        current = registry.read(entry.workspace)
+        if current is None:
+            return False
+        if current.is_alive():
+            return True
+        if bury(registry, current):
+            terminal.note(f"plyfs: took away the mount of a dead daemon (process {current.pid})")
+        return False
+
+
+def bury(registry: Registry, dead: Entry) -> bool:
+    """Detach the mount of a dead daemon and withdraw its entry; True if there was a mount."""
+    was_mounted = dead.mountpoint is not None and detach(dead.mountpoint)
+    registry.remove(dead)
+    return was_mounted
+
+
+def detach(point: str) -> bool:
+    """Take away a mount of ours whose daemon is dead; True if there was one."""
+    place = os.fsencode(point)
+    found = mountpoint.mend(place)
+    if mountpoint.state(place) == "unresponsive":
+        # Something still holds the dead daemon's descriptor: only breaking the connection lets go whoever waits.
+        try:
+            mountpoint.abort(place)
+        except mountpoint.MountError:
+            pass
+        mountpoint.unmount(place, lazy=True)
+        found = True
+    return found
+
+
+def examine(registry: Registry, terminal: Terminal) -> list[Finding]:
+    """Look at everything, mend what can be mended, and tell."""
+    found = _permissions(registry)
+    for entry in registry.all():
+        found += _daemon(registry, entry, terminal)
+    found += _mounts(registry)
+    found += _leftovers(registry)
+    return found
+
+
+def _permissions(registry: Registry) -> list[Finding]:
+    found = []
+    for path in (home_directory(), registry.directory):
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            continue
+        if status.st_uid != os.geteuid():
+            found.append(Finding("owner", path, "found", f"it belongs to user {status.st_uid}: set PLYFS_HOME"))
+        elif status.st_mode & 0o077:
+            os.chmod(path, 0o700)
+            found.append(Finding("mode", path, "mended", f"its mode was {stat.S_IMODE(status.st_mode):o}, now 700"))
+    return found
+
+
+def _daemon(registry: Registry, entry: Entry, terminal: Terminal) -> list[Finding]:
+    if not entry.is_alive():
+        detail = f"process {entry.pid} was dead"
+        try:
+            successor = revive(registry, entry, terminal)
+        except (PlyfsError, StoreError) as error:
+            return [Finding("daemon", entry.workspace, "failed", f"{detail}; {error.message}")]
+        return [Finding("daemon", entry.workspace, "mended", f"{detail}; process {successor.pid} serves it now")]
+    if entry.state != "ready":
+        return []
+    try:
+        client = Client(entry.socket)
+        try:
+            client.call("hello")
+        finally:
+            client.close()
+    except PlyfsError as error:
+        detail = f"process {entry.pid}: {error.message}; `kill {entry.pid}`, or `kill -9` if that does not help"
+        return [Finding("daemon", entry.workspace, "found", detail)]
+    if entry.mode == "fuse" and entry.mountpoint is not None:
+        state = mountpoint.state(os.fsencode(entry.mountpoint))
+        if state in ("dead", "unresponsive"):
+            detail = f"process {entry.pid} answers, but its mount is {state}; `kill {entry.pid}` and mount again"
+            return [Finding("mount", entry.mountpoint, "found", detail)]
+    return []
+
+
+def _mounts(registry: Registry) -> list[Finding]:
+    """Mounts of ours that no entry speaks of. A living one is some other store's."""
+    known = {entry.mountpoint for entry in registry.all()}
+    found = []
+    for point in {os.fsdecode(mount.point) for mount in mountinfo.mounts() if mount.is_ours}:
+        if point in known:
+            continue
+        state = mountpoint.state(os.fsencode(point))
+        if state == "unresponsive":
+            found.append(Finding("mount", point, "found", "its daemon does not answer, and is not of this store"))
+        elif state == "dead":
+            try:
+                detach(point)
+            except StoreError as error:
+                found.append(Finding("mount", point, "failed", error.message))
+            else:
+                found.append(Finding("mount", point, "mended", "its daemon was gone; the directory is itself again"))
+    return found
+
+
+def _leftovers(registry: Registry) -> list[Finding]:
+    """Sockets, locks and half-written entries that nobody has any use for."""
+    found = []
+    names = registry.names("")
+    for name in names:
+        key, _, suffix = name.partition(".")
+        path = os.path.join(registry.directory, name)
+        if suffix in ("owner.lock", "starter.lock"):
+            if Claim.discard(path):
+                found.append(Finding("lock", path, "mended", "nobody held it"))
+        elif (suffix == "sock" or suffix.endswith(".new")) and f"{key}.json" not in names:
+            unlink_if_there(path)
+            found.append(Finding("leftover", path, "mended", "nobody used it"))
+    return found

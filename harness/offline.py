@@ -1,0 +1,214 @@
+"""Looking at a workspace that nothing serves now: its history, from the store alone, changing nothing.
+
+Owns the read-only answers to ``log``, ``status``, ``diff`` between checkpoints, ``cat`` and ``ls``. What changes the
+workspace, or speaks of its present state, needs a daemon. Does not own how trees are read (``vfs.view``).
+
+Concurrency: one command, one thread; a daemon that starts meanwhile only adds to what is read.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+from harness.dispatch import Dispatcher
+from harness.doctor import known_workspace, not_served
+from harness.failure import PlyfsError
+from harness.messages import METHODS, to_object, typed
+from harness.registry import home_directory
+from store.errors import UnknownCheckpointError
+from store.format import Directory, Regular, Symlink
+from store.history import Head
+from store.home import Home, WorkspaceIdentity, WorkspaceStore
+from store.journal import read_journal
+from vfs import diff, patch
+from vfs.contents import Contents
+from vfs.host import Host
+from vfs.mounted import entry_size, listed
+from vfs.opening import attic_trees
+from vfs.roots import Roots
+from vfs.workspace import (
+    CheckpointResult,
+    DiffResult,
+    ListedEntry,
+    LogResult,
+    LogRow,
+    RestoreResult,
+    StatusResult,
+    UnmountResult,
+)
+
+if TYPE_CHECKING:
+    from vfs.view import Present, View
+
+
+def answer(path: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """The result of a harmless method on the workspace that ``path`` lies in. Raises PlyfsError or StoreError."""
+    workspace = OfflineWorkspace(path)
+    try:
+        result = Dispatcher(workspace).answer(typed(params, METHODS[method]))
+        return to_object(result)
+    finally:
+        workspace.close()
+
+
+class OfflineWorkspace:
+    """The Workspace protocol as far as it needs no mount; the rest raises PlyfsError."""
+
+    def __init__(self, path: str) -> None:
+        known = known_workspace(os.path.realpath(path))
+        if known is None:
+            raise not_served(path)
+        self._path = known
+        self._home = Home.open(home_directory())
+        self._fd = os.open(known, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        store = self._home.find(WorkspaceIdentity.of(self._fd), os.fsencode(known))
+        head = None if store is None else store.history.read_head()
+        if store is None or head is None:
+            os.close(self._fd)
+            raise PlyfsError(
+                "not_a_workspace",
+                f"{known} is not the directory that was a workspace there: that one was moved or removed",
+                f"`plyfs mount {known}` makes this one a workspace",
+            )
+        self._store: WorkspaceStore = store
+        self._head: Head = head
+        self._trees = {0: self._fd, **attic_trees(store.attic_dir)}
+        host = Host(self._trees)
+        self._contents = Contents(self._home.objects, host)
+        self._roots = Roots(self._home.objects, self._home.pages, host, store.history, store.generations)
+
+    def close(self) -> None:
+        """Give up open files."""
+        self._store.close()
+        for fd in self._trees.values():
+            os.close(fd)
+
+    def log(self, session: str | None = None) -> LogResult:
+        """See ``Workspace``."""
+        head = self._head
+        rows = [
+            LogRow(
+                one.id,
+                one.parent,
+                one.time_ns / 1e9,
+                one.label,
+                one.session,
+                one.node,
+                one.changed,
+                one.state,
+                one.kind,
+            )
+            for one in self._store.history.all()
+            if one.kind != "hidden" and (session is None or one.session == session or one.id == head.head)
+        ]
+        return LogResult(head.head, rows, self._is_dirty(), list(head.redo))
+
+    def _is_dirty(self) -> bool:
+        """True if changes wait in the journal for the next mount."""
+        return any(read_journal(self._store.journal_path(epoch)).records for epoch in self._store.epochs())
+
+    def status(self) -> StatusResult:
+        """See ``Workspace``. How many paths are unsaved is not known without a mount."""
+        head = self._head
+        health = [*self._store.history.problems, *self._store.generations.problems]
+        if head.mounted:
+            health.append("it was not unmounted: the next mount recovers what was unsaved")
+        no = "it is not mounted"
+        return StatusResult(
+            self._path,
+            "fuse",
+            None,
+            False,
+            None,
+            head.head,
+            self._is_dirty(),
+            0,
+            self._home.objects.bytes_used(),
+            health,
+            [],
+            no,
+            no,
+        )
+
+    def diff(self, a: str | None = None, b: str | None = None, patch: bool = False, stat: bool = False) -> DiffResult:
+        """See ``Workspace``; ``b`` must be given."""
+        if b is None:
+            self._needs_mount("the present state")
+        return self._compared(self._view(a or "@"), self._view(b), patch, stat)
+
+    def _compared(self, before: View, after: View, with_patch: bool, with_lines: bool) -> DiffResult:
+        found = diff.changes(before, after)
+        text = patch.patch(found, before, after, self._read, self._read) if with_patch else None
+        lines = patch.line_counts(found, before, after, self._read, self._read) if with_lines else None
+        return DiffResult([one.change() for one in found], text, lines)
+
+    def _view(self, spec: str) -> View:
+        return self._roots.view(self._roots.of(self._store.history.resolve(spec, self._head).id))
+
+    def _read(self, entry: Regular, offset: int, length: int) -> bytes:
+        return self._contents.read(entry.content, offset, length)
+
+    def _entry(self, checkpoint: str, path: str) -> tuple[View, Present]:
+        view = self._view(checkpoint)
+        entry = view.lookup(os.fsencode(path)) if path else view.root
+        if entry is None:
+            raise UnknownCheckpointError(
+                f"{path} is not in checkpoint {checkpoint}", f"`plyfs ls {checkpoint}` shows what is"
+            )
+        return view, entry
+
+    def cat(self, checkpoint: str, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """See ``Workspace``."""
+        entry = self._entry(checkpoint, path)[1]
+        if isinstance(entry, Symlink):
+            return entry.target[offset:]
+        if not isinstance(entry, Regular):
+            raise UnknownCheckpointError(f"{path} is not a file in {checkpoint}", "`plyfs ls` shows what is there")
+        return self._read(entry, offset, entry_size(entry) - offset if length is None else length)
+
+    def ls(self, checkpoint: str, path: str = "") -> list[ListedEntry]:
+        """See ``Workspace``."""
+        view, entry = self._entry(checkpoint, path)
+        if not isinstance(entry, Directory):
+            return [listed(os.path.basename(os.fsencode(path)), entry)]
+        return [listed(name, child) for name, child in sorted(view.list(entry).items())]
+
+    def _needs_mount(self, what: str) -> NoReturn:
+        raise PlyfsError(
+            "not_mounted", f"{what} of {self._path} needs it mounted", f"`plyfs mount {self._path}`, then again"
+        )
+
+    def drift(self) -> DiffResult:
+        """Needs a mount."""
+        self._needs_mount("drift")
+
+    def checkpoint(
+        self, label: str | None = None, session: str | None = None, node: str | None = None, sync: bool = False
+    ) -> CheckpointResult:
+        """Needs a mount."""
+        self._needs_mount("a checkpoint")
+
+    def undo(self, count: int = 1) -> RestoreResult:
+        """Needs a mount."""
+        self._needs_mount("undo")
+
+    def redo(self, count: int = 1) -> RestoreResult:
+        """Needs a mount."""
+        self._needs_mount("redo")
+
+    def restore(
+        self,
+        checkpoint: str,
+        paths: list[str] | None = None,
+        dry_run: bool = False,
+        force: bool = False,
+        with_git: bool = False,
+        fingerprint: str | None = None,
+    ) -> RestoreResult:
+        """Needs a mount."""
+        self._needs_mount("restore")
+
+    def unmount(self, how: Literal["apply", "keep", "discard"] = "apply", lazy: bool = False) -> UnmountResult:
+        """Needs a mount."""
+        self._needs_mount("unmount")
