@@ -213,8 +213,10 @@ class Operations(pyfuse3.Operations):
 
     @_operation
     def open(self, ino: int, flags: int, context: Any) -> pyfuse3.FileInfo:
-        if flags & os.O_TRUNC:  # libfuse takes ATOMIC_O_TRUNC
-            self._fs.setattr(Ino(ino), size=0, mtime_ns=self._fs.now())
+        if flags & os.O_TRUNC:  # libfuse takes ATOMIC_O_TRUNC, and leaves it to us to drop setuid with it
+            mode = self._fs.getattr(Ino(ino)).mode & MODE_BITS
+            kept = mode & ~(stat.S_ISUID | (stat.S_ISGID if mode & stat.S_IXGRP else 0)) if context.uid else mode
+            self._fs.setattr(Ino(ino), mode=None if kept == mode else kept, size=0, mtime_ns=self._fs.now())
         return pyfuse3.FileInfo(fh=ino, keep_cache=True)
 
     @_operation

@@ -1,4 +1,4 @@
-"""Mounts for the contract tests: a server process each, gone with its mount when the test ends, however it ends."""
+"""Mounts for the contract tests: a server process each, gone with its mount when the tests end, however they end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Server:
-    """A memory file system served at ``path`` by ``channel`` in a process of its own, as user id ``user`` (0: as is)."""
+    """A memory file system served at ``path`` by ``channel`` in a process of its own.
+
+    It runs as user id ``user`` (0: as we do) and is killed after ``seconds`` (see ``watch``), because a test that
+    hangs in a system call on the mount can only be freed by the end of its server.
+    """
 
     def __init__(self, path: Path, channel: str = "direct", user: int = 0, seconds: float = 60, **options: Any) -> None:
         self.path = path
         self.channel = channel
-        self._user = user
         ours, theirs = multiprocessing.Pipe()
         self._pipe = ours
         arguments = [str(theirs.fileno()), channel, str(path), str(user), repr(options)]
@@ -27,15 +31,24 @@ class Server:
             [sys.executable, "-m", "tests.contract.serve", *arguments], pass_fds=(theirs.fileno(),), cwd=ROOT
         )
         theirs.close()
-        # a test that hangs in a system call on the mount can only be freed by the end of its server
-        self._watchdog = threading.Timer(seconds, self.process.kill)
-        self._watchdog.daemon = True
-        self._watchdog.start()
+        self._watchdog: threading.Timer | None = None
+        self.watch(seconds)
         try:
             self._answer()
         except BaseException:
             self.close()
             raise
+
+    def watch(self, seconds: float) -> None:
+        """Kill the server in so many seconds from now, unless called again."""
+        self.unwatch()
+        self._watchdog = threading.Timer(seconds, self.process.kill)
+        self._watchdog.daemon = True
+        self._watchdog.start()
+
+    def unwatch(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.cancel()
 
     def _answer(self) -> Any:
         try:
@@ -54,19 +67,50 @@ class Server:
         """Seconds of processor time the server has used."""
         return float(self.run("__import__('time').process_time()"))
 
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
     def close(self) -> None:
         """End the server and its mount."""
-        self._watchdog.cancel()
+        self.unwatch()
         self._pipe.close()
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        command = ["umount", "-l"] if os.geteuid() == 0 else ["fusermount3", "-u", "-z"]
         if self.mounted():
+            command = ["umount", "-l"] if os.geteuid() == 0 else ["fusermount3", "-u", "-z"]
             subprocess.run([*command, str(self.path)], check=False, capture_output=True, timeout=30)
 
     def mounted(self) -> bool:
         with open("/proc/self/mountinfo", encoding="utf-8") as file:
             return any(line.split(" ")[4] == str(self.path) for line in file)
+
+
+class Pool:
+    """One server for each channel, made when first asked for and again if it has died."""
+
+    def __init__(self) -> None:
+        self._servers: dict[str, Server] = {}
+
+    def server(self, channel: str) -> Server:
+        server = self._servers.get(channel)
+        if server is not None and not server.alive():
+            server.close()
+            server = None
+        if server is None:
+            server = self._servers[channel] = Server(open_directory(), channel)
+        return server
+
+    def close(self) -> None:
+        for server in self._servers.values():
+            server.close()
+            server.path.rmdir()
+
+
+def open_directory() -> Path:
+    """A new directory that any user can reach (pytest's own are for one user)."""
+    path = Path(tempfile.mkdtemp(prefix="plyfs-contract-"))
+    path.chmod(0o755)
+    return path

@@ -1,0 +1,247 @@
+"""Bytes of files, as POSIX and Linux have them, in a mounted directory."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.contract.servers import Server
+
+pytestmark = [pytest.mark.mounted, pytest.mark.timeout(60)]
+
+FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE = 1, 2
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def fallocate(fd: int, mode: int, offset: int, length: int) -> None:
+    if _libc.fallocate(fd, mode, ctypes.c_long(offset), ctypes.c_long(length)):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def python(code: str, *arguments: object) -> str:
+    """Run ``code`` in a process of its own and return what it prints."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout
+
+
+def test_what_is_written_is_read(place: Path) -> None:
+    data = os.urandom(3_000_001)
+    (place / "a").write_bytes(data)
+    assert (place / "a").read_bytes() == data
+    assert os.stat(place / "a").st_size == len(data)
+    fd = os.open(place / "a", os.O_RDWR)
+    os.pwrite(fd, b"patch", 1_234_567)
+    assert os.pread(fd, 7, 1_234_566) == data[1_234_566:1_234_567] + b"patch" + data[1_234_572:1_234_573]
+    assert os.pread(fd, 10, len(data)) == b""
+    os.close(fd)
+
+
+def test_another_process_reads_it_too(place: Path) -> None:
+    (place / "a").write_bytes(b"shared")
+    assert python("import sys; print(open(sys.argv[1]).read(), end='')", place / "a") == "shared"
+    python("import sys; open(sys.argv[1], 'a').write(' more')", place / "a")
+    assert (place / "a").read_bytes() == b"shared more"
+
+
+def test_append_always_goes_to_the_end(place: Path) -> None:
+    one = os.open(place / "a", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    two = os.open(place / "a", os.O_WRONLY | os.O_APPEND)
+    for number in range(50):
+        os.write(one if number % 2 else two, b"%03d\n" % number)
+    assert (place / "a").read_bytes() == b"".join(b"%03d\n" % number for number in range(50))
+    os.close(one)
+    os.close(two)
+
+
+def test_truncation_and_growth(place: Path) -> None:
+    (place / "a").write_bytes(b"0123456789" * 1000)
+    os.truncate(place / "a", 15)
+    assert (place / "a").read_bytes() == b"012345678901234"
+    os.truncate(place / "a", 5000)
+    assert (place / "a").read_bytes() == b"012345678901234" + bytes(4985)
+    os.close(os.open(place / "a", os.O_WRONLY | os.O_TRUNC))
+    assert os.stat(place / "a").st_size == 0
+    with open(place / "a", "wb") as file:
+        file.seek(10_000)
+        file.write(b"end")
+    assert (place / "a").read_bytes() == bytes(10_000) + b"end"
+
+
+def test_truncation_is_seen_by_who_has_it_open(place: Path) -> None:
+    (place / "a").write_bytes(b"x" * 10_000)
+    with open(place / "a", "rb", buffering=0) as file:
+        assert len(file.read(5000)) == 5000
+        os.truncate(place / "a", 6000)
+        assert len(file.read()) == 1000
+        (place / "a").write_bytes(b"new")
+        file.seek(0)
+        assert file.read() == b"new"
+
+
+def test_shared_mappings_are_the_file(place: Path) -> None:
+    (place / "a").write_bytes(bytes(8192))
+    with open(place / "a", "r+b") as file, mmap.mmap(file.fileno(), 8192) as first:
+        code = (
+            "import mmap, sys\nf = open(sys.argv[1], 'r+b')\n"
+            "with mmap.mmap(f.fileno(), 8192) as m: m[5000:5005] = b'other'"
+        )
+        python(code, place / "a")
+        assert first[5000:5005] == b"other"
+        first[0:4] = b"mine"
+        first.flush()
+        assert os.pread(file.fileno(), 4, 0) == b"mine"
+        os.pwrite(file.fileno(), b"written", 100)
+        assert first[100:107] == b"written"
+    assert (place / "a").read_bytes()[:4] == b"mine"
+
+
+def test_private_mappings_stay_private(place: Path) -> None:
+    (place / "a").write_bytes(b"original" * 512)
+    with open(place / "a", "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as private:
+        private[0:8] = b"changed!"
+        assert private[0:8] == b"changed!"
+    assert (place / "a").read_bytes()[:8] == b"original"
+
+
+def test_direct_io(place: Path) -> None:
+    (place / "a").write_bytes(bytes(range(256)) * 64)
+    fd = os.open(place / "a", os.O_RDWR | os.O_DIRECT)
+    with mmap.mmap(-1, 8192) as aligned:
+        assert os.preadv(fd, [aligned], 0) == 8192
+        assert aligned[:] == bytes(range(256)) * 32
+        aligned[:4] = b"dire"
+        assert os.pwritev(fd, [aligned], 0) == 8192
+    os.close(fd)
+    assert (place / "a").read_bytes()[:4] == b"dire"
+
+
+def test_fsync_and_friends_succeed(place: Path) -> None:
+    fd = os.open(place / "a", os.O_CREAT | os.O_WRONLY)
+    os.write(fd, b"x")
+    os.fsync(fd)
+    os.fdatasync(fd)
+    os.close(fd)
+    directory = os.open(place, os.O_RDONLY)
+    os.fsync(directory)
+    assert _libc.syncfs(directory) == 0
+    os.close(directory)
+
+
+def test_fallocate_is_done_or_refused(place: Path, server: Server) -> None:
+    (place / "a").write_bytes(b"x" * 10_000)
+    fd = os.open(place / "a", os.O_RDWR)
+    try:
+        try:
+            fallocate(fd, FALLOC_KEEP_SIZE | FALLOC_PUNCH_HOLE, 1000, 3000)
+        except OSError as error:
+            assert error.errno == errno.EOPNOTSUPP
+            assert server.channel == "pyfuse3"
+            assert (place / "a").read_bytes() == b"x" * 10_000
+            return
+        assert (place / "a").read_bytes() == b"x" * 1000 + bytes(3000) + b"x" * 6000
+        fallocate(fd, 0, 0, 20_000)
+        assert os.fstat(fd).st_size == 20_000
+        fallocate(fd, FALLOC_KEEP_SIZE, 0, 30_000)
+        assert os.fstat(fd).st_size == 20_000
+    finally:
+        os.close(fd)
+
+
+def test_seeking_data_and_holes(place: Path) -> None:
+    (place / "a").write_bytes(b"x" * 10_000)
+    fd = os.open(place / "a", os.O_RDONLY)
+    assert os.lseek(fd, 0, os.SEEK_DATA) == 0
+    assert os.lseek(fd, 0, os.SEEK_HOLE) == 10_000
+    with pytest.raises(OSError, match=rf"\[Errno {errno.ENXIO}\]"):
+        os.lseek(fd, 10_000, os.SEEK_DATA)
+    os.close(fd)
+
+
+def test_copy_file_range(place: Path) -> None:
+    (place / "a").write_bytes(bytes(range(256)) * 100)
+    (place / "b").write_bytes(b"-" * 100)
+    source, target = os.open(place / "a", os.O_RDONLY), os.open(place / "b", os.O_RDWR)
+    assert os.copy_file_range(source, target, 5000, 256, 50) == 5000
+    os.close(source)
+    os.close(target)
+    expected = b"-" * 50 + (bytes(range(256)) * 100)[256:5256]
+    assert (place / "b").read_bytes() == expected
+    assert os.stat(place / "b").st_size == len(expected)
+
+
+def test_files_without_a_name(place: Path, server: Server) -> None:
+    try:
+        fd = os.open(place, os.O_TMPFILE | os.O_RDWR, 0o600)
+    except OSError as error:
+        assert error.errno == errno.EOPNOTSUPP
+        assert server.channel == "pyfuse3"
+        return
+    os.write(fd, b"later named")
+    assert os.listdir(place) == []
+    assert os.fstat(fd).st_nlink == 0
+    at_fdcwd, follow = -100, 0x400
+    assert _libc.linkat(at_fdcwd, b"/proc/self/fd/%d" % fd, at_fdcwd, os.fsencode(place / "named"), follow) == 0
+    os.close(fd)
+    assert (place / "named").read_bytes() == b"later named"
+    assert os.stat(place / "named").st_nlink == 1
+
+
+def test_locks_hold_between_processes(place: Path) -> None:
+    (place / "lock").touch()
+    attempt = (
+        "import fcntl, sys\nf = open(sys.argv[1], 'r+')\n"
+        "try: getattr(fcntl, sys.argv[2])(f, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+        "except OSError: print('held')\nelse: print('free')"
+    )
+    for kind in ("flock", "lockf"):
+        with open(place / "lock", "r+") as file:
+            getattr(fcntl, kind)(file, fcntl.LOCK_EX)
+            assert python(attempt, place / "lock", kind) == "held\n"
+        assert python(attempt, place / "lock", kind) == "free\n"
+
+
+def test_ioctls_are_refused_as_by_a_plain_file(place: Path) -> None:
+    (place / "a").touch()
+    for path in (place / "a", place):
+        fd = os.open(path, os.O_RDONLY)
+        with pytest.raises(OSError, match=rf"\[Errno {errno.ENOTTY}\]"):
+            fcntl.ioctl(fd, 0x5401, bytes(64))
+        os.close(fd)
+
+
+def test_a_program_runs_from_the_mount_and_can_be_replaced(place: Path) -> None:
+    (place / "tool").write_text("#!/bin/sh\necho one\n")
+    (place / "tool").chmod(0o755)
+    assert subprocess.run([place / "tool"], capture_output=True, check=True, timeout=10).stdout == b"one\n"
+    (place / "next").write_text("#!/bin/sh\necho two\n")
+    (place / "next").chmod(0o755)
+    os.rename(place / "next", place / "tool")
+    assert subprocess.run([place / "tool"], capture_output=True, check=True, timeout=10).stdout == b"two\n"
+
+
+def test_a_lock_file_renamed_into_place_is_never_missing_nor_short(place: Path) -> None:
+    (place / "index").write_bytes(b"x" * 5000)
+    reader = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys\nfor _ in range(2000):\n  assert len(open(sys.argv[1], 'rb').read()) == 5000",
+            place / "index",
+        ]
+    )
+    for number in range(200):
+        with open(place / "index.lock", "xb") as file:
+            file.write(b"%d" % (number % 10) * 5000)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(place / "index.lock", place / "index")
+    assert reader.wait(40) == 0
