@@ -6,8 +6,7 @@ methods that made them). Values are plain tuples: this is the hottest write of t
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -17,32 +16,34 @@ from store.refs import CheckpointId, Ino
 JOURNAL_VERSION = 1
 
 
-class Op(IntEnum):
-    """The first element of a record, and what follows it."""
+class Op:
+    """The first element of a record, and what follows it. Plain numbers: an enumeration's members cost more to find
+    and to encode than all the rest of a record.
+    """
 
-    KNOW = 0
+    KNOW: Final = 0
     """ino, parent ino (0: the link table), name: an inode of the tree that later records speak of."""
-    MAKE = 1
+    MAKE: Final = 1
     """parent ino (0: none, an unnamed file), name, ino, mode, uid, gid, rdev, time, xattrs, symlink target or None"""
-    LINK = 2
+    LINK: Final = 2
     """ino, parent ino, name, time"""
-    REMOVE = 3
+    REMOVE: Final = 3
     """parent ino, name, time: unlink or rmdir"""
-    RENAME = 4
+    RENAME: Final = 4
     """parent ino, name, new parent ino, new name, flags, time"""
-    SET = 5
+    SET: Final = 5
     """ino, mode, uid, gid, atime, mtime, ctime; None leaves alone"""
-    SIZE = 6
+    SIZE: Final = 6
     """ino, size, time"""
-    WRITE = 7
+    WRITE: Final = 7
     """ino, offset, length, working file, offset there, time, mode after it"""
-    XATTR = 8
+    XATTR: Final = 8
     """ino, name, value (None: removed), time"""
-    HOLE = 9
+    HOLE: Final = 9
     """ino, offset, length, time"""
-    COPY = 10
+    COPY: Final = 10
     """ino, offset, ino of the target, offset there, length, time"""
-    BARRIER = 11
+    BARRIER: Final = 11
     """nothing: all before it, and the working data it cites, was on the disk when it was written"""
 
 
@@ -90,7 +91,7 @@ def decode_record(data: bytes) -> list[Any]:
         record = _records.decode(data)
     except msgspec.DecodeError as error:
         raise FormatError(f"a journal record that cannot be read: {error}") from error
-    if not record or record[0] not in list(Op):
+    if not record or not isinstance(record[0], int) or not Op.KNOW <= record[0] <= Op.BARRIER:
         raise FormatError(f"a journal record of unknown kind {record[:1]}")
     return record
 

@@ -46,7 +46,7 @@ from vfs.sources import Sources
 class BaseFiles(Protocol):
     """The part of ``vfs.host`` that the tree needs; ``host.Host`` on disk."""
 
-    def stat(self, origin: Origin) -> os.stat_result: ...
+    def probe(self, origin: Origin) -> os.stat_result | None: ...
 
     def ino(self, status: os.stat_result) -> Ino: ...
 
@@ -144,12 +144,7 @@ class Tree:
 
     def base_status(self, origin: Origin) -> os.stat_result | None:
         """stat(2) of a path of the base, None if nothing is there."""
-        try:
-            return self.base.stat(origin)
-        except FsError as error:
-            if error.errno in (errno.ENOENT, errno.ENOTDIR):
-                return None
-            raise
+        return self.base.probe(origin)
 
     def child(
         self, directory: DirectoryInode, name: bytes, probed: tuple[Origin | None, os.stat_result | None]

@@ -1,0 +1,435 @@
+"""A workspace served by FUSE: the Workspace protocol over a live tree.
+
+Owns the life of a mount, from lock to unmount, and turns calls into moves of the timeline. Does not own the rules of
+the moves (``timeline``), nor what an unmount does to the base (``leaving``).
+
+Concurrency: every method may be called from any thread. Calls that compare trees work on values; what changes the tree
+goes through the timeline.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Literal, Protocol
+
+from store.errors import StoreError
+from store.format import Directory, Regular, Special, Symlink
+from store.history import Checkpoint
+from store.home import Home
+from store.nodes import FreshRegular
+from store.refs import CheckpointId
+from vfs import diff, leaving, patch
+from vfs.channel import Channel, Invalidations, Touched
+from vfs.contents import Contents
+from vfs.diff import Changed
+from vfs.errors import FsError
+from vfs.extents import Extents, read_runs
+from vfs.opening import Opened, open_store, open_workspace_tree
+from vfs.pending import Pending
+from vfs.sealing import Sealing
+from vfs.serving import start_channel
+from vfs.timeline import Move, Timeline
+from vfs.tree import Root, content_size
+from vfs.users import users
+from vfs.verifying import verify
+from vfs.view import Present, View
+from vfs.workspace import (
+    CheckpointResult,
+    ConflictError,
+    DiffResult,
+    ListedEntry,
+    LogResult,
+    LogRow,
+    RestoreResult,
+    StatusResult,
+    UnmountResult,
+    WorkspaceError,
+)
+
+How = Literal["apply", "keep", "discard"]
+TYPES = {Regular: "file", Directory: "directory", Symlink: "symlink"}
+SPECIAL_TYPES = {stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
+SIZE_EVERY_SECONDS = 30.0
+
+GC_THRESHOLD = (50_000, 20, 100)
+"""Live inodes are many, live long and are let go by hand: collecting cycles as often as Python does costs a fifth."""
+
+SWITCH_SECONDS = 0.0005
+"""How long the sealer may keep the interpreter while a request waits (Python's default is 5 ms)."""
+
+
+class Options(Protocol):
+    """What to serve and how; ``harness.serving.ServeOptions`` is one."""
+
+    @property
+    def workspace(self) -> str: ...
+
+    @property
+    def mountpoint(self) -> str | None: ...
+
+    @property
+    def channel(self) -> Literal["auto", "direct", "pyfuse3"]: ...
+
+    @property
+    def home(self) -> str: ...
+
+
+def open_workspace(options: Options, listener: Callable[[str, object], None]) -> MountedWorkspace:
+    """A workspace that ``start`` serves."""
+    return MountedWorkspace(options, listener)
+
+
+class MountedWorkspace:
+    """One mounted workspace; satisfies ``vfs.workspace.Workspace``."""
+
+    def __init__(self, options: Options, listener: Callable[[str, object], None]) -> None:
+        self._options = options
+        self._listener = listener
+        self._workspace = os.fsencode(options.workspace)
+        self._point = self._workspace if options.mountpoint is None else os.fsencode(options.mountpoint)
+        self._opened: Opened | None = None
+        self._channel: Channel | None = None
+        self._notes: list[str] = []
+        self._health: list[str] = []
+        self._size = (0.0, 0)
+        self._size_lock = threading.Lock()
+
+    # --- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Recover what a crash left, and serve; returns once the mount answers. Raises StoreError."""
+        gc.set_threshold(*GC_THRESHOLD)
+        sys.setswitchinterval(SWITCH_SECONDS)
+        self.home = Home.open(self._options.home)
+        base_fd = os.open(self._workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        store, lock = open_store(self.home, base_fd, self._workspace)
+        try:
+            opened = open_workspace_tree(self.home, store, lock, base_fd, time.time_ns, self._notes)
+        except BaseException:
+            lock.release()
+            os.close(base_fd)
+            raise
+        self._opened = opened
+        self.contents = Contents(self.home.objects, opened.host)
+        self.sealing = Sealing(
+            opened.core,
+            self.home.objects,
+            self.home.pages,
+            store.history,
+            opened.roots,
+            lambda id: self._listener("sealed", {"id": id}),
+            self._problem,
+        )
+        self.timeline = Timeline(
+            opened.core, store.history, opened.roots, opened.head, opened.baseline, self.sealing.submit, self._tell
+        )
+        self.timeline.on_head = lambda id: self._listener("head", {"head": id})
+        self.sealing.start()
+        for task in opened.tasks:
+            self.sealing.submit(task)
+        try:
+            self._channel = start_channel(self._options.channel, opened.core, self._point, self._notes)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def opened(self) -> Opened:
+        """The open workspace. ``start`` first."""
+        assert self._opened is not None, "start first"
+        return self._opened
+
+    def notes(self) -> list[str]:
+        """What a person should know of the start."""
+        return list(self._notes)
+
+    def wait(self) -> None:
+        """Return when the mount is gone, whoever unmounted it."""
+        if self._channel is not None:
+            self._channel.wait()
+
+    def close(self) -> None:
+        """Let go of everything; what is not sealed stays in the journals."""
+        opened, self._opened = self._opened, None
+        if opened is None:
+            return
+        if self._channel is not None and not self._channel.wait(0):
+            self._channel.stop(lazy=True)
+        self.sealing.stop()
+        opened.core.close()
+        opened.store.close()
+        opened.lock.release()
+        os.close(opened.base_fd)
+
+    def _problem(self, text: str) -> None:
+        if text not in self._health:
+            self._health.append(text)
+        self._listener("health", {"problems": self.health()})
+
+    def _tell(self, invalidations: Invalidations, touched: list[Touched]) -> None:
+        if self._channel is not None:
+            self._channel.invalidate(invalidations)
+            self._channel.wake(touched)
+
+    # --- moving ----------------------------------------------------------------------------------------------------
+
+    def checkpoint(
+        self, label: str | None = None, session: str | None = None, node: str | None = None, sync: bool = False
+    ) -> CheckpointResult:
+        """See ``Workspace``."""
+        result = self.timeline.checkpoint(label, session, node)
+        if sync:
+            self._sync(CheckpointId(result.id))
+        if result.created:
+            self._listener("checkpoint", result)
+        return result
+
+    def _sync(self, id: CheckpointId) -> None:
+        try:
+            self.opened.core.barrier()
+        except FsError as error:
+            raise WorkspaceError(f"the disk did not take everything: {error}") from error
+        self.sealing.wait(id)
+        self.opened.store.history.write_head(self.timeline.head, sync=True)
+
+    def undo(self, count: int = 1) -> RestoreResult:
+        """See ``Workspace``."""
+        return self._move(lambda: self.timeline.undo(count))
+
+    def redo(self, count: int = 1) -> RestoreResult:
+        """See ``Workspace``."""
+        return self._move(lambda: self.timeline.redo(count))
+
+    def restore(
+        self,
+        checkpoint: str,
+        paths: list[str] | None = None,
+        dry_run: bool = False,
+        force: bool = False,
+        with_git: bool = False,
+        fingerprint: str | None = None,
+    ) -> RestoreResult:
+        """See ``Workspace``."""
+        chosen = None if not paths else [self._inside(path) for path in paths]
+        return self._move(lambda: self.timeline.go(checkpoint, chosen, with_git), dry_run, fingerprint)
+
+    def _inside(self, path: str) -> bytes:
+        name = os.path.normpath(os.fsencode(path))
+        for prefix in (self._point, self._workspace):
+            if name == prefix or name.startswith(prefix + b"/"):
+                name = name[len(prefix) :].lstrip(b"/")
+        if name.startswith((b"/", b"../")) or name == b"..":
+            raise WorkspaceError(f"{path} is not in the workspace", hint="give paths relative to the workspace")
+        return b"" if name == b"." else name
+
+    def _move(self, plan: Callable[[], Move], dry_run: bool = False, fingerprint: str | None = None) -> RestoreResult:
+        """Work out a move, check it, make it; once more if the tree changed meanwhile and nobody saw a preview."""
+        began = time.perf_counter()
+        for attempt in range(5):
+            move = plan()
+            print_now = self._fingerprint(move)
+            if fingerprint is not None and fingerprint != print_now:
+                raise ConflictError(
+                    "the workspace changed since the preview; nothing was done", hint="look at the new preview"
+                )
+            if dry_run:
+                head = self.timeline.head.head
+                return RestoreResult(
+                    move.target,
+                    head,
+                    None,
+                    [one.change() for one in move.changes],
+                    [],
+                    time.perf_counter() - began,
+                    print_now,
+                )
+            view = self.opened.roots.view(move.onto)
+            verify(move.changes, view, self.home.objects, self.contents)
+            try:
+                moved = self.timeline.make(move)
+            except ConflictError:
+                if attempt == 4:
+                    raise
+                continue
+            return RestoreResult(
+                moved.head,
+                moved.origin,
+                moved.saved,
+                [one.change() for one in moved.changes],
+                [],
+                time.perf_counter() - began,
+                print_now,
+            )
+        raise AssertionError("a move is made or refused")
+
+    def _fingerprint(self, move: Move) -> str:
+        return f"{self.timeline.head.head}-{move.target}-{self.opened.core.tree.epoch}-{move.version}"
+
+    # --- looking ---------------------------------------------------------------------------------------------------
+
+    def log(self, session: str | None = None) -> LogResult:
+        """See ``Workspace``."""
+        rows = [
+            _row(one)
+            for one in self.opened.store.history.all()
+            if one.kind != "hidden" and (session is None or one.session == session or one.id == self._head)
+        ]
+        present, _ = self.timeline.fold()
+        dirty = self.timeline.differs(self.timeline.baseline, present)
+        return LogResult(self._head, rows, dirty, list(self.timeline.head.redo))
+
+    @property
+    def _head(self) -> str:
+        return self.timeline.head.head
+
+    def diff(self, a: str | None = None, b: str | None = None, patch: bool = False, stat: bool = False) -> DiffResult:
+        """See ``Workspace``."""
+        before = self.timeline.root_of(a if a is not None else "@")
+        after = self.timeline.root_of(b)
+        return self._compared(before, after, skip_git=False, with_patch=patch, with_lines=stat)
+
+    def drift(self) -> DiffResult:
+        """See ``Workspace``."""
+        present = self.timeline.root_of(None)
+        return self._compared(present, self.timeline.root_of("@"), skip_git=True)
+
+    def _compared(
+        self, before: Root, after: Root, skip_git: bool, with_patch: bool = False, with_lines: bool = False
+    ) -> DiffResult:
+        found = self.timeline.changes(before, after, skip_git)
+        changes = [one.change() for one in found]
+        views = self.opened.roots.view(before), self.opened.roots.view(after)
+        text = patch.patch(found, *views, self.read_entry, self.read_entry) if with_patch else None
+        lines = patch.line_counts(found, *views, self.read_entry, self.read_entry) if with_lines else None
+        return DiffResult(changes, text, lines)
+
+    def read_entry(self, entry: Regular, offset: int, length: int) -> bytes:
+        """Bytes of a file of any tree, sealed or not. Raises DamagedError or FsError."""
+        if isinstance(entry, FreshRegular):
+            pending = entry.fresh.value
+            assert isinstance(pending, Pending)
+            end = min(offset + length, pending.size)
+            return b"" if offset >= end else read_runs(Extents(pending.runs).slice(offset, end), offset, end)
+        return self.contents.read(entry.content, offset, length)
+
+    def cat(self, checkpoint: str, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """See ``Workspace``."""
+        entry = self._entry(checkpoint, path)
+        if isinstance(entry, Symlink):
+            return entry.target
+        if not isinstance(entry, Regular):
+            raise WorkspaceError(f"{path} is not a file in {checkpoint}", hint="`plyfs ls` shows what is there")
+        size = entry_size(entry)
+        return self.read_entry(entry, offset, size - offset if length is None else length)
+
+    def ls(self, checkpoint: str, path: str = "") -> list[ListedEntry]:
+        """See ``Workspace``."""
+        view = self.opened.roots.view(self.timeline.root_of(checkpoint))
+        entry = self._entry(checkpoint, path)
+        if not isinstance(entry, Directory):
+            return [listed(os.path.basename(os.fsencode(path)), entry)]
+        return [listed(name, child) for name, child in sorted(view.list(entry).items())]
+
+    def _entry(self, checkpoint: str, path: str) -> Present:
+        view: View = self.opened.roots.view(self.timeline.root_of(checkpoint))
+        name = self._inside(path) if path else b""
+        entry = view.root if not name else view.lookup(name)
+        if entry is None:
+            raise WorkspaceError(
+                f"{path} is not in checkpoint {checkpoint}", hint=f"`plyfs ls {checkpoint}` shows what is"
+            )
+        return entry
+
+    # --- state -----------------------------------------------------------------------------------------------------
+
+    def status(self) -> StatusResult:
+        """See ``Workspace``."""
+        present, _ = self.timeline.fold()
+        changed = len(self.timeline.changes(self.timeline.baseline, present))
+        head = self.timeline.head
+        first = self.opened.store.history.get(head.head).parent is None
+        return StatusResult(
+            workspace=self._options.workspace,
+            mode="fuse",
+            channel=None if self._channel is None else self._channel.name,
+            mounted=True,
+            mountpoint=os.fsdecode(self._point),
+            head=head.head,
+            dirty=changed > 0,
+            changed=changed,
+            store_bytes=self._store_bytes(),
+            health=self.health(),
+            writers=[str(user) for user in users(self._point) if user.writing],
+            undo="this is the first state" if first and not changed else "",
+            redo="" if head.redo else "nothing was undone",
+        )
+
+    def health(self) -> list[str]:
+        """What is wrong, for people; empty if all is well."""
+        problems = [f"checkpoint {id} could not be sealed: {why}" for id, why in self.sealing.failures.items()]
+        if self.sealing.full:
+            problems.append("the store is full: new checkpoints wait to be sealed; free some space")
+        return problems + [text for text in self._health if "could not be sealed" not in text and "full" not in text]
+
+    def _store_bytes(self) -> int:
+        with self._size_lock:
+            asked, size = self._size
+            if time.monotonic() - asked > SIZE_EVERY_SECONDS or not asked:
+                size = self.home.objects.bytes_used()
+                self._size = (time.monotonic(), size)
+            return size
+
+    def unmount(self, how: How = "apply", lazy: bool = False) -> UnmountResult:
+        """See ``Workspace``."""
+        assert self._channel is not None
+        result = leaving.leave(self, self._channel, self._point, how, lazy)
+        self._listener("unmounted", result)
+        return result
+
+
+def entry_size(entry: Regular) -> int:
+    """The size of a file of any tree, bytes."""
+    if isinstance(entry, FreshRegular):
+        pending = entry.fresh.value
+        assert isinstance(pending, Pending)
+        return pending.size
+    return content_size(entry.content)
+
+
+def listed(name: bytes, entry: Present) -> ListedEntry:
+    """A row of ``ls``."""
+    kind = SPECIAL_TYPES.get(entry.file_type, "device") if isinstance(entry, Special) else ""
+    if not kind:
+        kind = next(text for form, text in TYPES.items() if isinstance(entry, form))
+    size = entry_size(entry) if isinstance(entry, Regular) else 0
+    target = os.fsdecode(entry.target) if isinstance(entry, Symlink) else None
+    attributes = entry.attributes
+    return ListedEntry(os.fsdecode(name), kind, attributes.mode, size, attributes.mtime_ns / 1e9, target)
+
+
+def _row(one: Checkpoint) -> LogRow:
+    return LogRow(
+        one.id,
+        one.parent,
+        one.time_ns / 1e9,
+        one.label,
+        one.session,
+        one.node,
+        one.changed,
+        one.state,
+        one.kind,
+    )
+
+
+def changed_paths(changes: Iterable[Changed]) -> list[str]:
+    """The paths of ``changes`` as text."""
+    return [os.fsdecode(one.path) for one in changes]
+
+
+__all__ = ["MountedWorkspace", "StoreError", "diff", "open_workspace"]
