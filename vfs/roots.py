@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import Protocol
 
 from store.errors import FormatError, StoreError
 from store.format import Layer, decode
@@ -19,7 +18,7 @@ from store.history import History
 from store.nodes import Pages
 from store.refs import CheckpointId, LayerRef, NodeRef
 from vfs.host import Host
-from vfs.translate import translate
+from vfs.translate import PutStore, steps, translate_all
 from vfs.tree import Root
 from vfs.view import View
 
@@ -27,13 +26,7 @@ CACHED = 64
 """How many trees of sealed checkpoints are kept by reference (a tree itself is a few hundred bytes)."""
 
 
-class LayerFiles(Protocol):
-    """The part of ``store.objects`` that is needed here."""
-
-    def get_node(self, ref: NodeRef) -> bytes: ...
-
-
-def load_layer(objects: LayerFiles, ref: LayerRef) -> Layer:
+def load_layer(objects: PutStore, ref: LayerRef) -> Layer:
     """The layer named ``ref``. Raises MissingError, DamagedError or FormatError."""
     layer = decode(objects.get_node(NodeRef(ref)))
     if not isinstance(layer, Layer):
@@ -44,9 +37,7 @@ def load_layer(objects: LayerFiles, ref: LayerRef) -> Layer:
 class Roots:
     """The trees of one workspace's checkpoints."""
 
-    def __init__(
-        self, objects: LayerFiles, pages: Pages, host: Host, history: History, generations: Generations
-    ) -> None:
+    def __init__(self, objects: PutStore, pages: Pages, host: Host, history: History, generations: Generations) -> None:
         self._objects = objects
         self._pages = pages
         self._host = host
@@ -90,12 +81,7 @@ class Roots:
             layer = load_layer(self._objects, checkpoint.layer)
             root = Root(layer.root, None if layer.links is None else self._pages.load(layer.links), layer.generation)
         view = self.view(root)
-        for step in self._generations.since(root.generation):
-            view = translate(
-                view,
-                View.of(self._pages, self._host, load_layer(self._objects, step.applied)),
-                View.of(self._pages, self._host, load_layer(self._objects, step.inverse)),
-            )
+        view = translate_all(view, self._objects, steps(view, self._objects, self._generations.since(root.generation)))
         root = Root(view.root, view.links, generation)
         with self._lock:
             self._keep((id, generation), root)
