@@ -201,10 +201,12 @@ class FileSystem(Protocol):
 class Invalidations(msgspec.Struct, frozen=True):
     """What the kernel may have cached and is no longer so, after a change that did not come through the kernel.
 
-    ``entries``: (parent, name) that now mean another inode, or an inode where none was, or none where one was;
+    ``entries``: (parent, name) that now mean another inode, or an inode where none was, or none where one was (listing
+    and times of the parent are forgotten with it);
     ``attributes``: inodes whose attributes (and ACLs) alone changed; ``contents``: inodes whose bytes, or listing,
     changed under the same number; ``removed``: (parent, child, name) for children that are gone from there and from
-    everywhere else; ``everything``: any entry may have changed (the other lists still say what they say).
+    everywhere else; ``everything``: any entry may have changed (the other lists still say what they say), which needs
+    ``Negotiated.epoch``: without it only what is listed is forgotten.
     An inode number that stays away from the kernel's sight may be left out of all lists.
     """
 

@@ -19,6 +19,7 @@ import msgspec
 
 from store.refs import Ino
 from vfs.channel import Attributes, FileSystem
+from vfs.errors import FsError
 
 
 class Appear(msgspec.Struct, frozen=True):
@@ -28,12 +29,29 @@ class Appear(msgspec.Struct, frozen=True):
     name: bytes
 
 
+class Ghost(msgspec.Struct, frozen=True):
+    """What can be said of an inode that the file system has dropped: the kernel has, too, so nobody looks closer."""
+
+    ino: Ino
+    mode: int
+    nlink: int = 1
+    uid: int = 0
+    gid: int = 0
+    rdev: int = 0
+    size: int = 0
+    blocks: int = 0
+    atime_ns: int = 0
+    mtime_ns: int = 0
+    ctime_ns: int = 0
+
+
 class Vanish(msgspec.Struct, frozen=True):
-    """``name`` in ``parent`` is to be removed and was ``ino``, though it is gone or is another."""
+    """``name`` in ``parent`` is to be removed and was ``ino`` of ``mode``, though it is gone or is another."""
 
     parent: Ino
     name: bytes
     ino: Ino
+    mode: int
 
 
 class Touch(msgspec.Struct, frozen=True):
@@ -63,11 +81,13 @@ class Disguise:
         match self.part:
             case Appear(parent=p, name=n) if p == parent and n == name:
                 return ABSENT
-            case Vanish(parent=p, name=n, ino=ino) if p == parent and n == name:
-                attributes = self._fs.getattr(ino)
+            case Vanish(parent=p, name=n, ino=ino, mode=mode) if p == parent and n == name:
                 with self._lock:
                     self.lent[ino] += 1
-                return attributes
+                try:
+                    return self._fs.getattr(ino)
+                except FsError:
+                    return Ghost(ino, mode)
         return None
 
     def make(self, parent: Ino, name: bytes) -> Attributes | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from store.refs import Ino
 from vfs import wire
 from vfs.channel import Invalidations, Negotiated
 
@@ -25,18 +26,23 @@ def messages(invalidations: Invalidations, negotiated: Negotiated) -> Iterator[b
     names = len(invalidations.entries) + len(invalidations.removed)
     if negotiated.epoch and (invalidations.everything or names > EPOCH_ENTRIES):
         yield epoch()
-        # names are gone, but the parents' listings and attributes are cached with the inodes
-        for parent in dict.fromkeys([p for p, _ in invalidations.entries] + [p for p, _, _ in invalidations.removed]):
-            yield inode(parent)
     else:
         for parent, child, name in invalidations.removed:
             yield removed(parent, child, name)
         for parent, name in invalidations.entries:
             yield entry(parent, name)
+    for parent in parents(invalidations):
+        yield inode(parent)
     for ino in invalidations.contents:
         yield inode(ino)
     for ino in invalidations.attributes:
         yield attributes(ino)
+
+
+def parents(invalidations: Invalidations) -> list[Ino]:
+    """Directories whose listing and times changed: the kernel drops those with a name only if it had the name."""
+    named = [parent for parent, _ in invalidations.entries] + [parent for parent, _, _ in invalidations.removed]
+    return list(dict.fromkeys(named))
 
 
 def epoch() -> bytes:

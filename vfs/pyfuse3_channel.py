@@ -32,6 +32,7 @@ from vfs import mountpoint
 from vfs.channel import VALID_SECONDS, Attributes, Caller, FileSystem, Invalidations, Negotiated, Touched
 from vfs.disguise import ABSENT, Disguise
 from vfs.errors import FsError
+from vfs.notify import parents
 from vfs.watchers import Watchers
 
 log = logging.getLogger(__name__)
@@ -390,6 +391,8 @@ class Pyfuse3Channel:
             self._notify(pyfuse3.invalidate_entry, parent, name, child)
         for parent, name in invalidations.entries:
             self._notify(pyfuse3.invalidate_entry, parent, name)
+        for parent in parents(invalidations):
+            self._notify(pyfuse3.invalidate_inode, parent)
         for ino in invalidations.contents:
             self._notify(pyfuse3.invalidate_inode, ino)
         for ino in invalidations.attributes:

@@ -132,9 +132,9 @@ class Watchers:
         self._drop(Invalidations(entries=((parent, name),)))  # so that the name is looked up, by us
         try:
             if stat.S_ISDIR(mode):
-                self._as(Vanish(parent, name, ino), lambda: os.rmdir(name, dir_fd=fd))
+                self._as(Vanish(parent, name, ino, mode), lambda: os.rmdir(name, dir_fd=fd))
             else:
-                self._as(Vanish(parent, name, ino), lambda: os.unlink(name, dir_fd=fd))
+                self._as(Vanish(parent, name, ino, mode), lambda: os.unlink(name, dir_fd=fd))
         finally:
             # if somebody looked the new inode up just then, the kernel has taken a link from it
             self._drop(

@@ -226,7 +226,7 @@ def test_the_waker_creates_what_is_there(bench: Bench) -> None:
 def test_the_waker_removes_what_is_gone_and_its_lookup_is_not_counted(bench: Bench) -> None:
     bench.fs.unlink(ROOT, b"f")  # it lives on: the kernel holds one lookup
     bench.disguise.thread = WAKER
-    bench.disguise.part = Vanish(ROOT, b"f", bench.file)
+    bench.disguise.part = Vanish(ROOT, b"f", bench.file, stat.S_IFREG)
     assert bench.entry(wire.LOOKUP, ROOT, b"f\0", WAKER)[:2] == (bench.file, 0)
     assert bench.ask(wire.UNLINK, ROOT, b"f\0", WAKER)[0] == 0
     bench.disguise.part = None
@@ -236,6 +236,14 @@ def test_the_waker_removes_what_is_gone_and_its_lookup_is_not_counted(bench: Ben
     assert bench.raw(forget) is None
     assert bench.file not in bench.fs.inodes
     assert not bench.disguise.lent
+
+
+def test_the_waker_removes_even_what_nobody_knows_any_more(bench: Bench) -> None:
+    bench.fs.unlink(ROOT, b"f")
+    bench.fs.forget(bench.file, 1)
+    bench.disguise.thread = WAKER
+    bench.disguise.part = Vanish(ROOT, b"f", bench.file, stat.S_IFREG | 0o600)
+    assert bench.entry(wire.LOOKUP, ROOT, b"f\0", WAKER)[:3] == (bench.file, 0, stat.S_IFREG | 0o600)
 
 
 def test_the_waker_touches_without_changing(bench: Bench) -> None:
