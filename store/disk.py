@@ -150,9 +150,9 @@ class Disk:
             self.sync_dir(os.path.dirname(path))
 
     @_typed
-    def rename(self, old: bytes, new: bytes) -> None:
+    def rename(self, old: bytes, new: bytes, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
         """Move ``old`` over ``new``."""
-        os.replace(old, new)
+        os.replace(old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
     @_typed
     def link(self, old: bytes, new: bytes) -> None:
@@ -160,9 +160,9 @@ class Disk:
         os.link(old, new, follow_symlinks=False)
 
     @_typed
-    def unlink(self, path: bytes) -> None:
+    def unlink(self, path: bytes, dir_fd: int | None = None) -> None:
         """Remove a file."""
-        os.unlink(path)
+        os.unlink(path, dir_fd=dir_fd)
 
     @_typed
     def mkdir(self, path: bytes, mode: int = PRIVATE_DIRECTORY) -> None:
@@ -170,14 +170,14 @@ class Disk:
         os.mkdir(path, mode)
 
     @_typed
-    def rmdir(self, path: bytes) -> None:
+    def rmdir(self, path: bytes, dir_fd: int | None = None) -> None:
         """Remove an empty directory."""
-        os.rmdir(path)
+        os.rmdir(path, dir_fd=dir_fd)
 
     @_typed
-    def chmod(self, path: bytes, mode: int) -> None:
+    def chmod(self, path: bytes, mode: int, dir_fd: int | None = None) -> None:
         """Set the permission bits of a file or directory that is not a symbolic link."""
-        os.chmod(path, mode)
+        os.chmod(path, mode, dir_fd=dir_fd)
 
     @_typed
     def truncate(self, fd: int, length: int) -> None:

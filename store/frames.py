@@ -1,8 +1,8 @@
 """Framed records at the end of a file: what journal, history and generations have in common.
 
 A frame is a u32 length, a u32 CRC-32 of the payload (both little-endian) and the payload. Bit 31 of the length says
-that the payload is a mark of the file's own layer rather than one of its records; its CRC starts from 1. No frame is empty, so that a run
-of zeros, which a power failure can leave, is never taken for frames.
+that the payload is a mark of the file's own layer rather than one of its records; its CRC starts from 1. No frame is
+empty, so that a run of zeros, which a power failure can leave, is never taken for frames.
 
 Owns the frame's bytes and the promise that a failed append leaves no part of itself. Does not own what payloads mean.
 

@@ -450,3 +450,36 @@ class History:
     def _problem(self, text: str) -> None:
         if text not in self.problems:
             self.problems.append(text)
+
+
+def events_that_make_sense(payloads: list[bytes]) -> list[bytes]:
+    """Of the events that can be read in a damaged history, those that can stand without the lost ones.
+
+    A checkpoint whose parent was lost hangs on the checkpoint before it.
+    """
+    one_event = msgspec.msgpack.Decoder(Event)
+    known: set[CheckpointId] = set()
+    before: CheckpointId | None = None
+    kept = []
+    for payload in payloads:
+        try:
+            event: Event = one_event.decode(payload)
+        except msgspec.DecodeError:
+            continue
+        match event:
+            case Checkpoint():
+                if event.parent is not None and event.parent not in known:
+                    event = msgspec.structs.replace(event, parent=before)
+                known.add(event.id)
+                before = event.id
+            case Sealed() | Labelled():
+                if event.id not in known:
+                    continue
+            case Removed():
+                ids = tuple(id for id in event.ids if id in known)
+                known -= set(ids)
+                event = Removed(ids)
+                if before not in known:
+                    before = None
+        kept.append(_encode(event))
+    return kept

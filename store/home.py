@@ -135,7 +135,7 @@ class Home:
         self.workspaces_dir = os.path.join(root, b"workspaces")
         self.objects = Objects(os.path.join(root, b"objects"), os.path.join(root, b"objects.lock"), disk)
         self.pages = Pages(self.objects)
-        self._clock = clock
+        self.clock = clock
         self._ids = ids
 
     @classmethod
@@ -240,6 +240,17 @@ class Home:
                 continue
         return sorted(records, key=lambda record: (record.created_ns, record.id))
 
+    def unreadable(self) -> list[str]:
+        """Names of workspaces that have a history while their record is damaged or missing."""
+        names = []
+        for name in os.listdir(self.workspaces_dir):
+            try:
+                self.read_record(WorkspaceId(os.fsdecode(name)))
+            except (DamagedError, FileNotFoundError, NotADirectoryError):
+                if os.path.exists(os.path.join(self.workspaces_dir, name, b"history")):
+                    names.append(os.fsdecode(name))
+        return sorted(names)
+
     def read_record(self, id: WorkspaceId) -> WorkspaceRecord:
         """A workspace's record. Raises DamagedError or FileNotFoundError."""
         path = os.path.join(self.workspaces_dir, os.fsencode(id), b"record")
@@ -256,7 +267,7 @@ class Home:
 
     def _store(self, record: WorkspaceRecord) -> WorkspaceStore:
         path = os.path.join(self.workspaces_dir, os.fsencode(record.id))
-        return WorkspaceStore(path, record, self.disk, self._clock, self._ids)
+        return WorkspaceStore(path, record, self.disk, self.clock, self._ids)
 
     def _search(self, identity: WorkspaceIdentity, path: bytes) -> WorkspaceRecord | None:
         records = self.workspaces()
@@ -282,7 +293,7 @@ class Home:
             if os.fsencode(id) not in taken or not self._has_record(id):
                 break
             number += 1
-        record = WorkspaceRecord(FORMAT_VERSION, id, identity, path, self._clock.time_ns())
+        record = WorkspaceRecord(FORMAT_VERSION, id, identity, path, self.clock.time_ns())
         for name in WORKSPACE_DIRECTORIES:
             make_directories(self.disk, os.path.join(self.workspaces_dir, os.fsencode(id), name))
         self._write(record)

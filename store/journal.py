@@ -11,7 +11,6 @@ Concurrency: one thread appends at a time; ``sync`` may run beside it.
 
 from __future__ import annotations
 
-import errno
 import os
 
 import msgspec
@@ -89,9 +88,8 @@ class JournalWriter:
 
     def __init__(self, path: bytes, disk: Disk, header: JournalHeader) -> None:
         """Begin a new journal. Raises FileExistsError."""
-        if os.path.exists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-        disk.replace(path, frame(_encode(header), mark=True), sync=False)
+        # No rename: a journal means nothing before the head names its epoch, and then its header is whole.
+        disk.write_new(path, frame(_encode(header), mark=True))
         self._take(path, disk)
 
     def _take(self, path: bytes, disk: Disk) -> None:

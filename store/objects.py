@@ -73,6 +73,13 @@ class Objects:
         """True if there is a file of that name; its bytes are not looked at."""
         return os.access(self.path(ref), os.F_OK)
 
+    def size(self, ref: bytes) -> int:
+        """The length of an object in bytes, 0 if it is not there."""
+        try:
+            return os.stat(self.path(ref)).st_size
+        except FileNotFoundError:
+            return 0
+
     # Reading
 
     def get_node(self, ref: NodeRef) -> bytes:

@@ -107,9 +107,9 @@ class FaultyDisk(Disk):
 
 
 def _plain(name):
-    def effect(self, *args):
+    def effect(self, *args, **kwargs):
         self._before(name)
-        result = getattr(Disk, name)(self, *args)
+        result = getattr(Disk, name)(self, *args, **kwargs)
         self._after(name)
         return result
 
