@@ -39,6 +39,7 @@ from vfs.tree import Root, content_size
 from vfs.users import users
 from vfs.verifying import verify
 from vfs.view import Present, View
+from vfs.waker import Waker
 from vfs.workspace import (
     CheckpointResult,
     ConflictError,
@@ -99,6 +100,7 @@ class MountedWorkspace:
         self._health: list[str] = []
         self._size = (0.0, 0)
         self._size_lock = threading.Lock()
+        self._waker = Waker()
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -175,7 +177,7 @@ class MountedWorkspace:
     def _tell(self, invalidations: Invalidations, touched: list[Touched]) -> None:
         if self._channel is not None:
             self._channel.invalidate(invalidations)
-            self._channel.wake(touched)
+            self._waker.wake(self._channel, touched)
 
     # --- moving ----------------------------------------------------------------------------------------------------
 
@@ -388,6 +390,7 @@ class MountedWorkspace:
     def unmount(self, how: How = "apply", lazy: bool = False) -> UnmountResult:
         """See ``Workspace``."""
         assert self._channel is not None
+        self._waker.finish()
         result = leaving.leave(self, self._channel, self._point, how, lazy)
         self._listener("unmounted", result)
         return result
