@@ -99,6 +99,8 @@ def _main(words: list[str]) -> int:
     from harness.invocation import parse
 
     invocation = parse(name, leading + rest)
+    if invocation is None:
+        return OK
     status: int = invocation.module.run(invocation)
     return status
 

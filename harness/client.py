@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import _socket
 import errno
-import json
 import time
 
+from harness import quick_json
 from harness.failure import PlyfsError
 
 TYPE_CHECKING = False
@@ -74,7 +74,7 @@ class Client:
         """
         self._last_id += 1
         request = {"id": self._last_id, "method": method, "params": params or {}}
-        self._send(json.dumps(request).encode() + b"\n")
+        self._send(quick_json.dumps(request).encode() + b"\n")
         answer = self._answer(waiting)
         if "error" in answer:
             raise PlyfsError.from_body(answer["error"])
@@ -172,7 +172,7 @@ def _silent(socket_path: str) -> PlyfsError:
 
 def _decode(line: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(line)
+        value = quick_json.loads(line)
     except ValueError:
         value = None
     if not isinstance(value, dict):

@@ -46,11 +46,12 @@ class RestoreConfig(Section, frozen=True):
 
 
 class RetentionConfig(Section, frozen=True):
-    """What ``gc`` keeps; 0 sets no limit. Labelled checkpoints and heads are always kept."""
+    """What ``gc`` keeps, of all workspaces; without a limit, everything (``store.sweep.Retention``)."""
 
-    keep_last: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 0
-    keep_days: Annotated[float, msgspec.Meta(ge=0, le=36_500)] = 0
-    max_bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 60)] = 0
+    keep_last: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] | None = None
+    keep_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] | None = None
+    max_bytes: Annotated[int, msgspec.Meta(ge=1, le=1 << 60)] | None = None
+    sessions: bool = True
 
 
 class LogConfig(Section, frozen=True):
@@ -61,18 +62,23 @@ class LogConfig(Section, frozen=True):
     files: Annotated[int, msgspec.Meta(ge=1, le=100)] = 3
 
 
-class Config(Section, frozen=True):
-    """All settings of one workspace."""
+class WorkspaceConfig(Section, frozen=True):
+    """What a workspace may have of its own."""
 
     mount: MountConfig = MountConfig()
     run: RunConfig = RunConfig()
     restore: RestoreConfig = RestoreConfig()
-    retention: RetentionConfig = RetentionConfig()
     log: LogConfig = LogConfig()
 
 
+class Config(WorkspaceConfig, frozen=True):
+    """All settings of one workspace. ``retention`` is the store's, which workspaces share."""
+
+    retention: RetentionConfig = RetentionConfig()
+
+
 class _File(Config, frozen=True):
-    workspace: dict[str, Config] = {}
+    workspace: dict[str, WorkspaceConfig] = {}
 
 
 def config_path() -> str:
@@ -160,7 +166,7 @@ def _keys_of(where: str, tables: dict[str, Any]) -> tuple[str, ...]:
     if where.startswith(".workspace[...]"):
         for name, table in tables["workspace"].items():
             try:
-                msgspec.convert(table, Config)
+                msgspec.convert(table, WorkspaceConfig)
             except msgspec.ValidationError:
                 return ("workspace", name, *_parts(where.removeprefix(".workspace[...]")))
     return _parts(where)
@@ -171,7 +177,7 @@ def _parts(where: str) -> tuple[str, ...]:
 
 
 def _known_keys(keys: tuple[str, ...]) -> list[str]:
-    kind: type[msgspec.Struct] = Config if keys[:1] == ("workspace",) else _File
+    kind: type[msgspec.Struct] = WorkspaceConfig if keys[:1] == ("workspace",) else _File
     for key in keys[2:] if keys[:1] == ("workspace",) else keys:
         kind = type(getattr(kind(), key))
     return list(kind.__struct_fields__)

@@ -6,19 +6,20 @@ person types them. Does not own what the commands do.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
+import sys
 
 from harness.client import Client, DaemonDiedError, NoDaemonError
 from harness.failure import PlyfsError
+from harness.options import Options, Syntax
 from harness.registry import Registry, current_directory, is_below
 from harness.terminal import Terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, NoReturn
+    from typing import Any
 
     from harness.registry import Entry
     from harness.terminal import Waiting
@@ -29,18 +30,10 @@ HARMLESS = frozenset({"hello", "log", "diff", "drift", "status", "cat", "ls"})
 """What may be asked again if the daemon dies in the middle."""
 
 
-class Parser(argparse.ArgumentParser):
-    """Raises its complaints instead of exiting."""
-
-    def error(self, message: str) -> NoReturn:
-        """A usage error."""
-        raise PlyfsError("usage", f"{self.prog}: {message}", f"`{self.prog} --help` explains it")
-
-
 class Invocation:
     """What the person asked for."""
 
-    def __init__(self, name: str, module: Any, options: argparse.Namespace) -> None:
+    def __init__(self, name: str, module: Any, options: Options) -> None:
         self.name = name
         self.module = module
         self.options = options
@@ -137,20 +130,21 @@ class Invocation:
         return 0
 
 
-def parse(name: str, words: list[str]) -> Invocation:
-    """The invocation of command ``name`` with the options ``words``. Raises PlyfsError for wrong usage."""
+def parse(name: str, words: list[str]) -> Invocation | None:
+    """The invocation of command ``name`` with the options ``words``; None if they ask for help, which is printed.
+
+    Raises PlyfsError for wrong usage.
+    """
     from harness.cli import COMMANDS, EXITS
 
     module_name, what = COMMANDS[name]
     module = importlib.import_module(f"harness.commands.{module_name}")
-    parser = Parser(
-        prog=f"plyfs {name}",
-        description=f"{what[0].upper()}{what[1:]}.",
-        epilog=EXITS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("-C", dest="at", metavar="PATH", help="the workspace, or a path in it")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    module.configure(parser, name)
-    return Invocation(name, module, parser.parse_args(words))
+    syntax = Syntax(f"plyfs {name}", f"{what[0].upper()}{what[1:]}.", EXITS)
+    module.configure(syntax, name)
+    syntax.option("-C", name="at", metavar="PATH", help="the workspace, or a path in it (default: here)")
+    syntax.flag("--json", help="print one JSON object, errors too")
+    own = words[: words.index("--")] if "--" in words else words
+    if "-h" in own or "--help" in own:
+        sys.stdout.write(syntax.text())
+        return None
+    return Invocation(name, module, syntax.parse(words))

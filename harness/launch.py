@@ -8,12 +8,12 @@ Concurrency: one caller at a time for each workspace, by the registry's ``starte
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import sys
 import time
 
+from harness import quick_json
 from harness.failure import PlyfsError
 from harness.registry import TYPE_CHECKING
 
@@ -36,7 +36,7 @@ def launch(request: dict[str, Any], waiting: Callable[[float], None] | None = No
         null = "/dev/null"
         pid = os.posix_spawn(
             sys.executable,
-            [sys.executable, "-P", ENTRY, "daemon", json.dumps(request)],
+            [sys.executable, "-P", ENTRY, "daemon", quick_json.dumps(request)],
             os.environ,
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, writer, READY_DESCRIPTOR),
@@ -74,7 +74,7 @@ def _outcome(reader: int, workspace: str, waiting: Callable[[float], None] | Non
                 f"its log has more: {log_path(workspace)}",
             )
         data += more
-    value = json.loads(data.partition(b"\n")[0])
+    value = quick_json.loads(data.partition(b"\n")[0])
     if "error" in value:
         raise PlyfsError.from_body(value["error"])
     result: dict[str, Any] = value["ready"]

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import sys
 
+from harness import quick_json
 from harness.failure import PlyfsError
 
 TYPE_CHECKING = False
@@ -98,13 +98,13 @@ class Entry:
     def to_json(self) -> bytes:
         """The bytes of its file: text with surrogate escapes, all ASCII."""
         fields = {"version": ENTRY_VERSION, **{name: getattr(self, name) for name in self.__slots__}}
-        return json.dumps(fields, sort_keys=True).encode() + b"\n"
+        return quick_json.dumps(fields).encode() + b"\n"
 
     @classmethod
     def from_json(cls, data: bytes) -> Entry | None:
         """The entry in ``data``, None if that is not one of this version."""
         try:
-            fields = json.loads(data)
+            fields = quick_json.loads(data)
             if fields.pop("version") != ENTRY_VERSION or not isinstance(fields["pid"], int):
                 return None
             return cls(**fields)

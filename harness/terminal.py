@@ -6,9 +6,10 @@ like (``render``). Knows only the standard library.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
+
+from harness import quick_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Terminal:
 
     def result(self, value: dict[str, Any]) -> None:
         """The one JSON object of ``--json``."""
-        self.say(json.dumps(value))
+        self.say(quick_json.dumps(value))
 
     def say(self, text: str = "") -> None:
         """A line of the result."""

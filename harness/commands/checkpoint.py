@@ -5,17 +5,16 @@ from __future__ import annotations
 from harness.registry import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import argparse
-
     from harness.invocation import Invocation
+    from harness.options import Syntax
 
 
-def configure(parser: argparse.ArgumentParser, name: str) -> None:
+def configure(syntax: Syntax, name: str) -> None:
     """Its options."""
-    parser.add_argument("-m", "--label", help="a name for people")
-    parser.add_argument("--session", help="the session that it belongs to")
-    parser.add_argument("--node", help="the node of that session")
-    parser.add_argument("--sync", action="store_true", help="wait until it would survive a power loss")
+    syntax.option("-m", "--label", help="a name for people")
+    syntax.option("--session", metavar="S", help="the session that it belongs to")
+    syntax.option("--node", metavar="N", help="the node of that session")
+    syntax.flag("--sync", help="wait until it would survive a power loss")
 
 
 def run(invocation: Invocation) -> int:

@@ -9,12 +9,11 @@ from harness.messages import to_object
 from harness.registry import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import argparse
-
     from harness.invocation import Invocation
+    from harness.options import Syntax
 
 
-def configure(parser: argparse.ArgumentParser, name: str) -> None:
+def configure(syntax: Syntax, name: str) -> None:
     """It has no options of its own."""
 
 
@@ -31,6 +30,9 @@ def run(invocation: Invocation) -> int:
         for table, values in settings.items():
             terminal.say(f"[{table}]")
             for key, value in values.items():
+                if value is None:
+                    terminal.say(f"# {key} is not set")
+                    continue
                 written = str(value).lower() if isinstance(value, bool) else repr(value).replace("'", '"')
                 terminal.say(f"{key} = {written}")
             terminal.say()

@@ -5,21 +5,20 @@ from __future__ import annotations
 from harness.registry import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import argparse
-
     from harness.invocation import Invocation
+    from harness.options import Syntax
 
 
-def configure(parser: argparse.ArgumentParser, name: str) -> None:
+def configure(syntax: Syntax, name: str) -> None:
     """Their options."""
     if name == "drift":
         return
-    parser.add_argument("a", nargs="?", metavar="A", help="a checkpoint (default: the head)")
-    parser.add_argument("b", nargs="?", metavar="B", help="a checkpoint (default: the present)")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--stat", action="store_true", help="lines added and removed in each file")
-    form.add_argument("--name-only", action="store_true", help="just the paths")
-    form.add_argument("--patch", "-p", action="store_true", help="a unified diff")
+    syntax.argument("a", "A", "a checkpoint (default: the head)", optional=True)
+    syntax.argument("b", "B", "a checkpoint (default: the present)", optional=True)
+    syntax.flag("--stat", help="lines added and removed in each file")
+    syntax.flag("--name-only", help="just the paths")
+    syntax.flag("-p", "--patch", help="a unified diff")
+    syntax.exclusive("--stat", "--name-only", "--patch")
 
 
 def run(invocation: Invocation) -> int:

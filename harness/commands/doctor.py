@@ -8,12 +8,11 @@ from harness.messages import to_object
 from harness.registry import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import argparse
-
     from harness.invocation import Invocation
+    from harness.options import Syntax
 
 
-def configure(parser: argparse.ArgumentParser, name: str) -> None:
+def configure(syntax: Syntax, name: str) -> None:
     """It has no options of its own."""
 
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 from harness.registry import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import argparse
-
     from harness.invocation import Invocation
+    from harness.options import Syntax
 
 EXPLAINED = 200
 """For so many of the newest checkpoints the graph shows what they changed."""
 
 
-def configure(parser: argparse.ArgumentParser, name: str) -> None:
+def configure(syntax: Syntax, name: str) -> None:
     """Its options."""
-    parser.add_argument("--graph", action="store_true", help="draw the tree, with what each step changed")
-    parser.add_argument("--session", metavar="S", help="only checkpoints of this session, and what they grew from")
-    parser.add_argument("-n", dest="limit", type=int, metavar="N", help="only the newest N")
-    parser.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
+    syntax.flag("--graph", help="draw the tree, with what each step changed")
+    syntax.option("--session", metavar="S", help="only checkpoints of this session")
+    syntax.option("-n", name="limit", metavar="N", number=True, help="only the newest N")
+    syntax.flag("--ascii", help="draw with ASCII characters only")
 
 
 def run(invocation: Invocation) -> int:

@@ -8,21 +8,21 @@ from harness.failure import PlyfsError
 from harness.registry import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterator
 
     from harness.invocation import Invocation
+    from harness.options import Syntax
 
 CHUNK = 1 << 20
 
 
-def configure(parser: argparse.ArgumentParser, name: str) -> None:
+def configure(syntax: Syntax, name: str) -> None:
     """Their options."""
     if name == "cat":
-        parser.add_argument("what", metavar="CHECKPOINT:PATH", help="PATH from the top of the workspace")
+        syntax.argument("what", "CHECKPOINT:PATH", "PATH from the top of the workspace")
     else:
-        parser.add_argument("what", metavar="CHECKPOINT[:PATH]", help="PATH from the top of the workspace")
-        parser.add_argument("-l", "--long", action="store_true", help="with mode, size and time")
+        syntax.argument("what", "CHECKPOINT[:PATH]", "PATH from the top of the workspace")
+        syntax.flag("-l", "--long", help="with mode, size and time")
 
 
 def run(invocation: Invocation) -> int:

@@ -10,20 +10,23 @@ from harness.launch import launch
 from harness.registry import TYPE_CHECKING, Claim, Registry, home_directory
 
 if TYPE_CHECKING:
-    import argparse
     from typing import Any
 
     from harness.invocation import Invocation
+    from harness.options import Syntax
     from harness.terminal import Terminal
 
+MODES = ("auto", "fuse", "scan")
+CHANNELS = ("auto", "direct", "pyfuse3")
 
-def configure(parser: argparse.ArgumentParser, name: str) -> None:
+
+def configure(syntax: Syntax, name: str) -> None:
     """Its options."""
-    parser.add_argument("workspace", nargs="?", metavar="WORKSPACE", help="the directory (default: as -C says)")
-    parser.add_argument("--at", dest="point", metavar="DIR", help="mount at this empty directory, not in place")
-    parser.add_argument("--mode", choices=("auto", "fuse", "scan"))
-    parser.add_argument("--channel", choices=("auto", "direct", "pyfuse3"))
-    parser.add_argument("--foreground", action="store_true", help="serve in this process, until a signal or unmount")
+    syntax.argument("workspace", "WORKSPACE", "the directory (default: as -C says)", optional=True)
+    syntax.option("--at", name="point", metavar="DIR", help="mount at this empty directory, not in place")
+    syntax.option("--mode", choices=MODES, help="how to serve it")
+    syntax.option("--channel", choices=CHANNELS, help="what speaks FUSE")
+    syntax.flag("--foreground", help="serve in this process, until a signal or unmount")
 
 
 def run(invocation: Invocation) -> int:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from harness.commands.mount import CHANNELS, MODES
 from harness.failure import PlyfsError
 from harness.registry import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import argparse
-
     from harness.invocation import Invocation
+    from harness.options import Syntax
 
 
-def configure(parser: argparse.ArgumentParser, name: str) -> None:
+def configure(syntax: Syntax, name: str) -> None:
     """Its options."""
-    parser.add_argument("--on-exit", choices=("apply", "keep", "discard"), help="how to unmount (default: apply)")
-    parser.add_argument("--mode", choices=("auto", "fuse", "scan"))
-    parser.add_argument("--channel", choices=("auto", "direct", "pyfuse3"))
-    parser.add_argument("command", nargs="*", metavar="-- COMMAND", help="what to run, with its arguments")
+    syntax.option("--on-exit", choices=("apply", "keep", "discard"), help="how to unmount (default: apply)")
+    syntax.option("--mode", choices=MODES, help="how to serve it")
+    syntax.option("--channel", choices=CHANNELS, help="what speaks FUSE")
+    syntax.argument("command", "-- COMMAND", "what to run, with its arguments", many=True)
 
 
 def run(invocation: Invocation) -> int:

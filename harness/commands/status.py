@@ -5,12 +5,11 @@ from __future__ import annotations
 from harness.registry import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import argparse
-
     from harness.invocation import Invocation
+    from harness.options import Syntax
 
 
-def configure(parser: argparse.ArgumentParser, name: str) -> None:
+def configure(syntax: Syntax, name: str) -> None:
     """It has no options of its own."""
 
 

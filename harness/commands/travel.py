@@ -5,22 +5,21 @@ from __future__ import annotations
 from harness.registry import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import argparse
-
     from harness.invocation import Invocation
+    from harness.options import Syntax
 
 
-def configure(parser: argparse.ArgumentParser, name: str) -> None:
+def configure(syntax: Syntax, name: str) -> None:
     """Their options."""
     if name != "restore":
-        parser.add_argument("count", nargs="?", type=int, default=1, metavar="N", help="how many steps (default: 1)")
+        syntax.argument("count", "N", "how many steps (default: 1)", optional=True, number=True)
         return
-    parser.add_argument("checkpoint", metavar="CHECKPOINT")
-    parser.add_argument("paths", nargs="*", metavar="PATH", help="bring back only these")
-    parser.add_argument("--dry-run", action="store_true", help="show what would change, and change nothing")
-    parser.add_argument("--force", action="store_true", help="also overwrite what was changed by others meanwhile")
-    parser.add_argument("--with-git", action="store_true", help="restore .git too, which else stays as it is")
-    parser.add_argument("--fingerprint", metavar="F", help="refuse if anything changed since the preview that gave F")
+    syntax.argument("checkpoint", "CHECKPOINT")
+    syntax.argument("paths", "PATH", "bring back only these", many=True)
+    syntax.flag("--dry-run", help="show what would change, and change nothing")
+    syntax.flag("--force", help="also overwrite what was changed by others meanwhile")
+    syntax.flag("--with-git", help="restore .git too, which else stays as it is")
+    syntax.option("--fingerprint", metavar="F", help="refuse if anything changed since the preview that gave F")
 
 
 def run(invocation: Invocation) -> int:
@@ -40,7 +39,7 @@ def run(invocation: Invocation) -> int:
             params["with_git"] = True
         dry_run = options.dry_run
     else:
-        params, dry_run = {"count": options.count}, False
+        params, dry_run = {"count": 1 if options.count is None else options.count}, False
     what = {"undo": "going back", "redo": "going forward", "restore": "restoring"}[invocation.name]
     result = invocation.call(invocation.name, params, what)
     return invocation.finish(result, lambda: render_restore(invocation.terminal, result, dry_run))

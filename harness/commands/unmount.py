@@ -8,27 +8,26 @@ import time
 from harness.registry import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import argparse
     from typing import Any
 
     from harness.invocation import Invocation
+    from harness.options import Syntax
     from harness.registry import Entry, Registry
     from harness.terminal import Terminal
 
 GONE_SECONDS = 20.0
 
 
-def configure(parser: argparse.ArgumentParser, name: str) -> None:
+def configure(syntax: Syntax, name: str) -> None:
     """Its options."""
-    how = parser.add_mutually_exclusive_group()
     for word, what in (
         ("apply", "write the changes into the real directory (the default)"),
         ("keep", "leave the changes in the store for the next mount"),
         ("discard", "drop the changes into a last checkpoint"),
     ):
-        how.add_argument(f"--{word}", dest="how", action="store_const", const=word, help=what)
-    parser.add_argument("--lazy", action="store_true", help="also while files are open there")
-    parser.set_defaults(how="apply")
+        syntax.flag(f"--{word}", name="how", value=word, default="apply", help=what)
+    syntax.exclusive("--apply", "--keep", "--discard")
+    syntax.flag("--lazy", help="also while files are open there")
 
 
 def run(invocation: Invocation) -> int:

@@ -1,0 +1,72 @@
+"""``plyfs gc``."""
+
+from __future__ import annotations
+
+import os
+
+from harness.config import load
+from harness.registry import TYPE_CHECKING, home_directory
+from harness.render import plural, size_text
+from store.home import Home
+from store.sweep import Retention, sweep
+
+if TYPE_CHECKING:
+    from harness.invocation import Invocation
+    from harness.options import Syntax
+    from store.sweep import Swept
+
+
+def configure(syntax: Syntax, name: str) -> None:
+    """Its options."""
+    syntax.flag("--dry-run", help="tell what would go, and delete nothing")
+
+
+def run(invocation: Invocation) -> int:
+    """Collect what the retention rules let go, of all workspaces."""
+    terminal = invocation.terminal
+    rules = load("").retention
+    retention = Retention(rules.keep_last, rules.keep_days, rules.max_bytes, rules.sessions)
+    waiting = terminal.waiting("collecting")
+
+    def progress(done: int, total: int) -> None:
+        if waiting is not None:
+            waiting.progress({"done": done, "total": total})
+            waiting(1.0)
+
+    home = Home.open(home_directory())
+    try:
+        swept = sweep(home, retention, dry_run=invocation.options.dry_run, progress=progress)
+    finally:
+        terminal.clear()
+    paths = {record.id: os.fsdecode(record.path) for record in home.workspaces()}
+    value = {
+        "dry_run": swept.dry_run,
+        "checkpoints": [{"workspace": paths.get(id, id), "id": one} for id, one in swept.checkpoints],
+        "objects": swept.objects,
+        "bytes": swept.bytes,
+        "temporaries": swept.temporaries,
+        "attic": swept.attic,
+        "kept_objects": swept.kept_objects,
+        "kept_bytes": swept.kept_bytes,
+        "skipped": swept.skipped,
+    }
+
+    def show() -> None:
+        _show(invocation, swept)
+
+    return invocation.finish(value, show)
+
+
+def _show(invocation: Invocation, swept: Swept) -> None:
+    terminal = invocation.terminal
+    word = "would go" if swept.dry_run else "gone"
+    terminal.say(
+        f"{plural(len(swept.checkpoints), 'checkpoint')} and {plural(swept.objects, 'object')}"
+        f" ({size_text(swept.bytes)}) {word}; {plural(swept.kept_objects, 'object')} ({size_text(swept.kept_bytes)}) kept"
+    )
+    if swept.temporaries:
+        terminal.say(f"{plural(swept.temporaries, 'file')} that dead processes left {word}")
+    if swept.attic:
+        terminal.say(f"{plural(swept.attic, 'folder')} of the attic {word}")
+    for reason in swept.skipped:
+        terminal.note(f"plyfs: {reason}")
