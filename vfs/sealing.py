@@ -26,6 +26,9 @@ from vfs.timeline import SealTask
 
 RETRY_SECONDS = 2.0
 
+DELAY_SECONDS = 0.003
+"""How long a new task is left alone, so that hashing does not slow down the answer to who asked for the checkpoint."""
+
 
 class Sealing:
     """Seals what is submitted. ``on_sealed`` and ``on_problem`` are called in its thread."""
@@ -117,6 +120,7 @@ class Sealing:
                 if self._stopping:
                     return
                 task = self._queue[0]
+            time.sleep(DELAY_SECONDS)
             if self._attempt(task):
                 with self._changed:
                     self._queue.popleft()

@@ -139,12 +139,13 @@ class Timeline:
                     return _result(again, False, began)
             with self._tree.lock:
                 root = self._tree.fold()
-                if not self.differs(self.baseline, root):
+                changed = self._count(root)
+                if not changed:
                     head = self._history.get(self.head.head)
                     if label is not None and head.label is None:
                         head = self._history.label(head.id, label)
                     return _result(head, False, began)
-                made = self._freeze(root, kind, label, session, node)
+                made = self._freeze(root, changed, kind, label, session, node)
                 start = self._start(made.id, made.id)
                 self._begin(start, self._head_at(made.id, start, redo=()))
                 self.baseline = root
@@ -155,13 +156,23 @@ class Timeline:
     def _unsaved(self, skip_git: bool = False) -> bool:
         return self.differs(self.baseline, self.fold()[0], skip_git)
 
+    def _count(self, root: Root) -> int:
+        """How many paths of the present ``root`` differ from the baseline; about, if they are very many."""
+        about = self._tree.changed_since_fold
+        if about <= EXACT_COUNT:
+            return len(self.changes(self.baseline, root))
+        return about if self.differs(self.baseline, root) else 0
+
     def _freeze(
-        self, root: Root, kind: CheckpointKind, label: str | None, session: str | None, node: str | None
+        self,
+        root: Root,
+        changed: int,
+        kind: CheckpointKind,
+        label: str | None = None,
+        session: str | None = None,
+        node: str | None = None,
     ) -> Checkpoint:
         """Record the checkpoint of the present ``root``; the lock is held and the epoch must be begun right after."""
-        changed = self._tree.changed_since_fold
-        if changed <= EXACT_COUNT:
-            changed = len(self.changes(self.baseline, root))
         made = self._history.begin(
             self.head.head,
             kind=kind,
@@ -296,7 +307,7 @@ class Timeline:
             return None, []
         automatic = self.differs(self.baseline, present, skip_git=move.picked is None)
         kind: CheckpointKind = "automatic" if automatic else "hidden"
-        made = self._freeze(present, kind, None, None, None)
+        made = self._freeze(present, self._count(present), kind)
         return made.id, [SealTask(made.id, made.parent, present, made.epoch)]
 
     def _swap(self, move: Move, saved: CheckpointId | None, tasks: list[SealTask]) -> Swapped:
