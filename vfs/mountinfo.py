@@ -84,4 +84,4 @@ def mount_at(point: bytes) -> Mount | None:
 def mounts_below(point: bytes) -> list[Mount]:
     """Mounts strictly below ``point``."""
     prefix = point.rstrip(b"/") + b"/"
-    return [mount for mount in mounts() if mount.point.startswith(prefix)]
+    return [mount for mount in mounts() if mount.point.startswith(prefix) and mount.point != point]

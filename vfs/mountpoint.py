@@ -118,13 +118,14 @@ def _mount_as_user(point: bytes, allow_other: bool) -> int:
 
 
 def _device_error(error: OSError) -> MountError:
-    return MountError(f"cannot open {DEVICE}: {error.strerror}", "use --mode scan", error.errno or 0)
+    hint = f"in a container, start it with --device {DEVICE}; or use --mode scan"
+    return MountError(f"cannot open {DEVICE}: {error.strerror}", hint, error.errno or 0)
 
 
 def _hint(said: str) -> str:
     """What to do about what fusermount3 said."""
-    if DEVICE in said and "ermission denied" in said:
-        return f"{DEVICE} cannot be opened (in a container: --device {DEVICE}); use --mode scan"
+    if DEVICE in said and "ermission denied" in said:  # fusermount3 opens it with the user's rights, setuid or not
+        return f"users may not open {DEVICE}; root can let them: chmod 0666 {DEVICE}; or use --mode scan"
     if "Operation not permitted" in said:
         return "mounting is not permitted here (fusermount3 not setuid, or a container without CAP_SYS_ADMIN)"
     if "user_allow_other" in said:

@@ -33,12 +33,12 @@ def main(fd: int, name: str, point: str, user: int, options: dict[str, Any]) -> 
     """Serve until told to stop or until the pipe closes."""
     logging.basicConfig(level=logging.INFO)
     pipe = Connection(fd)
-    if user:
+    fs = MemoryFs(user or None, user or None)
+    channel = channel_for(name, fs, os.fsencode(point), **options)
+    if user:  # now that everything is imported: Python's own files may be for root alone
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
-    fs = MemoryFs()
-    channel = channel_for(name, fs, os.fsencode(point), **options)
     scope: dict[str, Any] = {"fs": fs, "channel": channel}
     try:
         channel.start()

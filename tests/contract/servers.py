@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,26 @@ ROOT = Path(__file__).resolve().parents[2]
 class Server:
     """A memory file system served at ``path`` by ``channel`` in a process of its own.
 
-    It runs as user id ``user`` (0: as we do) and is killed after ``seconds`` (see ``watch``), because a test that
-    hangs in a system call on the mount can only be freed by the end of its server.
+    It runs as user id ``user`` (0: as we do), started by ``wrapper``, and is killed after ``seconds`` (see ``watch``),
+    because a test that hangs in a system call on the mount can only be freed by the end of its server.
     """
 
-    def __init__(self, path: Path, channel: str = "direct", user: int = 0, seconds: float = 60, **options: Any) -> None:
+    def __init__(
+        self,
+        path: Path,
+        channel: str = "direct",
+        user: int = 0,
+        seconds: float = 60,
+        wrapper: Sequence[str] = (),
+        **options: Any,
+    ) -> None:
         self.path = path
         self.channel = channel
         ours, theirs = multiprocessing.Pipe()
         self._pipe = ours
         arguments = [str(theirs.fileno()), channel, str(path), str(user), repr(options)]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.contract.serve", *arguments], pass_fds=(theirs.fileno(),), cwd=ROOT
+            [*wrapper, sys.executable, "-m", "tests.contract.serve", *arguments], pass_fds=(theirs.fileno(),), cwd=ROOT
         )
         theirs.close()
         self._watchdog: threading.Timer | None = None
@@ -114,3 +123,15 @@ def open_directory() -> Path:
     path = Path(tempfile.mkdtemp(prefix="plyfs-contract-"))
     path.chmod(0o755)
     return path
+
+
+OPEN_DEVICE = (
+    "unshare",
+    "--mount",
+    "sh",
+    "-c",
+    'd=$(mktemp -d) && mount -t tmpfs none "$d" && mknod -m 666 "$d/fuse" c 10 229 && mount --bind "$d/fuse" /dev/fuse'
+    ' && umount -l "$d" && rmdir "$d" && exec "$@"',
+    "sh",
+)
+"""Starts a program in a mount namespace of its own where any user may open /dev/fuse, as on an ordinary machine."""
