@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from typing import Any
+from typing import Any, Protocol
 
 from store.disk import Disk
 from store.errors import NoSpaceError
@@ -21,6 +21,14 @@ from store.journal import JournalContents, JournalWriter, journal_header
 from vfs.errors import FsError
 from vfs.records import Op, Start, encode_record, encode_start
 from vfs.working import WorkingData, WorkingFile
+
+
+class Guard(Protocol):
+    """A lock, as ``with`` uses it."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *_: object) -> object: ...
 
 
 class Epoch:
@@ -108,7 +116,7 @@ class Epochs:
             raise FsError(error.errno or errno.EIO) from error
         epoch.records += 1
 
-    def barrier(self, lock: threading.Lock) -> None:
+    def barrier(self, lock: Guard) -> None:
         """Return when every record so far, and the data that it cites, is on the disk. ``lock`` is the tree's.
 
         Raises FsError(EIO, ENOSPC); then nothing more is durable than was before.
@@ -138,7 +146,7 @@ class Epochs:
                     raise FsError(error.errno or errno.EIO) from error
                 epoch.durable = durable
 
-    def drop(self, number: int, lock: threading.Lock) -> None:
+    def drop(self, number: int, lock: Guard) -> None:
         """The checkpoint that ended epoch ``number`` is sealed and durable: its journal and working files go."""
         with lock:
             gone = [epoch for epoch in self._closed if epoch.start.epoch <= number]

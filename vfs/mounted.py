@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Literal, Protocol
 
 from store.errors import StoreError
@@ -34,7 +35,7 @@ from vfs.opening import Opened, open_store, open_workspace_tree
 from vfs.pending import Pending
 from vfs.sealing import Sealing
 from vfs.serving import start_channel
-from vfs.timeline import Move, Timeline
+from vfs.timeline import Move, Moved, Timeline
 from vfs.tree import Root, content_size
 from vfs.users import users
 from vfs.verifying import verify
@@ -44,6 +45,7 @@ from vfs.workspace import (
     CheckpointResult,
     ConflictError,
     DiffResult,
+    Kept,
     ListedEntry,
     LogResult,
     LogRow,
@@ -57,6 +59,9 @@ How = Literal["apply", "keep", "discard"]
 TYPES = {Regular: "file", Directory: "directory", Symlink: "symlink"}
 SPECIAL_TYPES = {stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 SIZE_EVERY_SECONDS = 30.0
+
+TRIES = 4
+"""How often a move is worked out anew because the tree changed meanwhile."""
 
 GC_THRESHOLD = (50_000, 20, 100)
 """Live inodes are many, live long and are let go by hand: collecting cycles as often as Python does costs a fifth."""
@@ -219,7 +224,7 @@ class MountedWorkspace:
     ) -> RestoreResult:
         """See ``Workspace``."""
         chosen = None if not paths else [self._inside(path) for path in paths]
-        return self._move(lambda: self.timeline.go(checkpoint, chosen, with_git), dry_run, fingerprint)
+        return self._move(lambda: self.timeline.go(checkpoint, chosen, with_git, force), dry_run, fingerprint)
 
     def _inside(self, path: str) -> bytes:
         name = os.path.normpath(os.fsencode(path))
@@ -233,42 +238,30 @@ class MountedWorkspace:
     def _move(self, plan: Callable[[], Move], dry_run: bool = False, fingerprint: str | None = None) -> RestoreResult:
         """Work out a move, check it, make it; once more if the tree changed meanwhile and nobody saw a preview."""
         began = time.perf_counter()
-        for attempt in range(5):
-            move = plan()
-            print_now = self._fingerprint(move)
-            if fingerprint is not None and fingerprint != print_now:
-                raise ConflictError(
-                    "the workspace changed since the preview; nothing was done", hint="look at the new preview"
-                )
-            if dry_run:
-                head = self.timeline.head.head
-                return RestoreResult(
-                    move.target,
-                    head,
-                    None,
-                    [one.change() for one in move.changes],
-                    [],
-                    time.perf_counter() - began,
-                    print_now,
-                )
-            view = self.opened.roots.view(move.onto)
-            verify(move.changes, view, self.home.objects, self.contents)
-            try:
-                moved = self.timeline.make(move)
-            except ConflictError:
-                if attempt == 4:
-                    raise
-                continue
-            return RestoreResult(
-                moved.head,
-                moved.origin,
-                moved.saved,
-                [one.change() for one in moved.changes],
-                [],
-                time.perf_counter() - began,
-                print_now,
-            )
-        raise AssertionError("a move is made or refused")
+        for attempt in range(TRIES):
+            # At last with the tree held still, so that a build that never stops writing cannot keep it from happening.
+            with self.timeline.held() if attempt == TRIES - 1 else nullcontext():
+                move = plan()
+                seen = self._fingerprint(move)
+                if fingerprint is not None and fingerprint != seen:
+                    raise ConflictError(
+                        "the workspace changed since the preview; nothing was done", hint="look at the new preview"
+                    )
+                if dry_run:
+                    moved = Moved(move.target, self.timeline.head.head, None)
+                else:
+                    verify(move.changes, self.opened.roots.view(move.onto), self.home.objects, self.contents)
+                    try:
+                        moved = self.timeline.make(move)
+                    except ConflictError:
+                        continue
+            if not dry_run:
+                self.timeline.finish()
+            changes = [one.change() for one in move.changes]
+            kept = [Kept(os.fsdecode(path), reason) for path, reason in sorted(move.kept.items())]
+            seconds = time.perf_counter() - began
+            return RestoreResult(moved.head, moved.origin, moved.saved, changes, kept, seconds, seen)
+        raise AssertionError("with the tree held still nothing changes")
 
     def _fingerprint(self, move: Move) -> str:
         return f"{self.timeline.head.head}-{move.target}-{self.opened.core.tree.epoch}-{move.version}"

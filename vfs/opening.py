@@ -244,17 +244,18 @@ class _Opening:
 
     def _start_root(self, core: Core | None, start: Start) -> Root:
         """The tree that an epoch starts from. Raises StoreError if what it is made of is lost."""
-        if start.picked is not None and core is not None:
+        checkpoint = self._store.history.get(start.head)
+        if start.picked is not None and core is not None and checkpoint.state == "sealing":
             source, paths = start.picked
-            checkpoint = self._store.history.get(start.head)
-            if checkpoint.state == "sealing":
-                onto = core.tree.fold()
-                root = Grafter(core.tree, onto, self._roots.of(source)).pick(list(paths))
-                self._roots.freeze(start.head, root)
-                self._tasks.append(SealTask(start.head, checkpoint.parent, root, start.epoch - 1))
-                return root
+            root = Grafter(core.tree, core.tree.fold(), self._roots.of(source)).pick(list(paths))
+            self._roots.freeze(start.head, root)
+            self._tasks.append(SealTask(start.head, checkpoint.parent, root, start.epoch - 1))
+            return root
         root = self._roots.of(start.head)
+        tree = core.tree if core is not None else self._core(root, FIRST_NEW_INO, 0).tree
         if start.graft is not None and start.graft != start.head:
-            tree = core.tree if core is not None else self._core(root, FIRST_NEW_INO, 0).tree
             root = Grafter(tree, root, self._roots.of(start.graft)).keep_git()
+        if start.picked is not None:
+            source, paths = start.picked
+            root = Grafter(tree, root, self._roots.of(source)).pick(list(paths))
         return root

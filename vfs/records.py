@@ -59,7 +59,8 @@ class Start(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
 
     ``head`` is the checkpoint below; ``graft`` the checkpoint whose ``.git`` directories stay in place of the head's
     (None: the head's own); ``closed`` the checkpoint that the epoch before ended in, None if it had no changes;
-    ``picked`` says that ``head`` was made by bringing these paths of that checkpoint into ``closed``.
+    ``picked``: these paths are as that checkpoint has them, whatever ``head`` has; if ``head`` is not sealed, it
+    was made so, of what ``closed`` had.
     ``time_ns`` is when: what a restore brought back shows that time.
     """
 

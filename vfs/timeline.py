@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -46,7 +49,8 @@ class SealTask(NamedTuple):
 class Move(NamedTuple):
     """A move that has been worked out and not made: where to, by what tree, and what it changes.
 
-    ``redo`` is the way forward afterwards; if it ``returns``, that way ends in what had to be saved first.
+    ``redo`` is the way forward afterwards; if it ``returns``, that way ends in what had to be saved first. With
+    ``picked`` only those paths come from ``target``. ``kept`` paths stay as they are now, for the reason given.
     """
 
     target: CheckpointId
@@ -55,10 +59,10 @@ class Move(NamedTuple):
     present: Root
     version: int
     changes: list[diff.Changed]
-    picked: tuple[bytes, ...] | None
-    source: CheckpointId
-    label: str | None
+    picked: tuple[bytes, ...] | None = None
     returns: bool = False
+    with_git: bool = False
+    kept: Mapping[bytes, str] = MappingProxyType({})
 
 
 class Moved(NamedTuple):
@@ -67,7 +71,6 @@ class Moved(NamedTuple):
     head: CheckpointId
     origin: CheckpointId
     saved: CheckpointId | None
-    changes: list[diff.Changed]
 
 
 class Timeline:
@@ -93,6 +96,7 @@ class Timeline:
         self.head = head
         self.baseline = baseline
         self.on_head: Callable[[CheckpointId], None] = lambda _: None
+        self._untold: deque[tuple[list[SealTask], Swapped]] = deque()
 
     # --- comparing -------------------------------------------------------------------------------------------------
 
@@ -222,6 +226,12 @@ class Timeline:
 
     # --- moving ----------------------------------------------------------------------------------------------------
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """While this lasts nothing changes: every request that would waits."""
+        with self._moving, self._tree.lock:
+            yield
+
     def undo(self, count: int) -> Move:
         """What going ``count`` states back would do. Raises NothingToDoError."""
         with self._moving:
@@ -259,8 +269,11 @@ class Timeline:
             present, version = self.fold()
             return self._plan(way[steps - 1], way[steps:], present, version)
 
-    def go(self, spec: str, paths: Iterable[bytes] | None = None, with_git: bool = False) -> Move:
-        """What going to a checkpoint, or bringing back ``paths`` of it, would do. Raises UnknownCheckpointError."""
+    def go(self, spec: str, paths: Iterable[bytes] | None = None, with_git: bool = False, force: bool = False) -> Move:
+        """What going to a checkpoint, or bringing back ``paths`` of it, would do. Raises UnknownCheckpointError.
+
+        What other sessions changed since is kept, unless ``force``.
+        """
         with self._moving:
             target = self.resolve(spec)
             present, version = self.fold()
@@ -268,22 +281,52 @@ class Timeline:
                 chosen = tuple(sorted(set(paths)))
                 onto = Grafter(self._tree, present, self._roots.of(target.id)).pick(list(chosen))
                 changes = self.changes(present, onto)
-                return Move(
-                    target.id, (), onto, present, version, changes, chosen, target.id, f"paths from {target.id}"
-                )
-            return self._plan(target.id, (), present, version, with_git)
+                return Move(target.id, (), onto, present, version, changes, chosen)
+            return self._plan(target.id, (), present, version, with_git, force)
 
     def _plan(
-        self, target: CheckpointId, redo: tuple[CheckpointId, ...], present: Root, version: int, with_git: bool = False
+        self,
+        target: CheckpointId,
+        redo: tuple[CheckpointId, ...],
+        present: Root,
+        version: int,
+        with_git: bool = False,
+        force: bool = True,
     ) -> Move:
         onto = self._roots.of(target)
         if not with_git:
             onto = Grafter(self._tree, onto, present).keep_git()
+        kept = {} if force else self._foreign(target)
+        if kept:
+            onto = Grafter(self._tree, onto, present).pick(list(kept))
         changes = self.changes(present, onto)
-        return Move(target, redo, onto, present, version, changes, None, target, None)
+        return Move(target, redo, onto, present, version, changes, with_git=with_git, kept=kept)
+
+    def _foreign(self, target: CheckpointId) -> dict[bytes, str]:
+        """Paths that sessions other than the target's changed on the way from it to the head, and who did."""
+        session = self._history.get(target).session
+        if session is None:
+            return {}
+        way = []
+        for one in [self._history.get(self.head.head), *self._history.ancestors(self.head.head)]:
+            if one.id == target:
+                break
+            way.append(one)
+        else:
+            return {}  # another branch: everything on this one stays in its own checkpoints
+        kept: Mapping[bytes, str] = MappingProxyType({})
+        for one in way:
+            if one.session is None or one.session == session or one.parent is None:
+                continue
+            for change in self.changes(self._roots.of(one.parent), self._roots.of(one.id), skip_git=True):
+                reason = f"session {one.session} changed it in {one.id}"
+                kept.setdefault(change.path, reason)
+                if change.source is not None:
+                    kept.setdefault(change.source, reason)
+        return kept
 
     def make(self, move: Move) -> Moved:
-        """Make a move. Raises ConflictError if the tree has changed since it was worked out."""
+        """Make a move; ``finish`` must follow. Raises ConflictError if the tree has changed since it was worked out."""
         with self._moving:
             with self._tree.lock:
                 if self._tree.version != move.version:
@@ -292,13 +335,21 @@ class Timeline:
                     )
                 origin = self.head.head
                 saved, tasks = self._save(move)
-                swapped = self._swap(move, saved, tasks)
+                self._untold.append((tasks, self._swap(move, saved, tasks)))
+            shown = saved if saved is not None and self._history.get(saved).kind != "hidden" else None
+            return Moved(self.head.head, origin, shown)
+
+    def finish(self) -> None:
+        """Seal what moves saved; tell the kernel and all who follow what they changed. Without the tree's lock."""
+        while True:
+            try:
+                tasks, swapped = self._untold.popleft()
+            except IndexError:
+                return
             for task in tasks:
                 self._seal(task)
             self._tell(swapped.invalidations, swapped.touched)
             self.on_head(self.head.head)
-            shown = saved if saved is not None and self._history.get(saved).kind != "hidden" else None
-            return Moved(self.head.head, origin, shown, move.changes)
 
     def _save(self, move: Move) -> tuple[CheckpointId | None, list[SealTask]]:
         """The checkpoint of what would be lost, if anything would; what only differs in ``.git`` is kept unseen."""
@@ -318,7 +369,7 @@ class Timeline:
             parent = saved if saved is not None else self.head.head
             made = self._history.begin(
                 parent,
-                label=move.label,
+                label=f"paths from {move.target}",
                 changed=len(move.changes),
                 generation=move.onto.generation,
                 epoch=self._tree.epoch,
@@ -326,12 +377,15 @@ class Timeline:
             )
             self._roots.freeze(made.id, move.onto)
             tasks.append(SealTask(made.id, parent, move.onto, self._tree.epoch))
-            picked = (move.source, move.picked)
+            picked = (move.target, move.picked)
             target = made.id
         elif move.returns and visible and saved is not None:
             redo = (*redo, saved)
-        graft = saved if saved is not None else self.head.head
-        start = self._start(target, saved, None if move.picked is not None else graft, picked)
+        before = saved if saved is not None else self.head.head
+        if move.kept:
+            picked = (before, tuple(sorted(move.kept)))
+        graft = None if move.picked is not None or move.with_git else before
+        start = self._start(target, saved, graft, picked)
         self._begin(start, self._head_at(target, start, redo))
         swapped = Swap(self._tree, move.onto, start.time_ns).run()
         self.baseline = self._tree.fold()

@@ -96,7 +96,7 @@ class Tree:
         next_ino: int = FIRST_NEW_INO,
         epoch: int = 0,
     ) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.base = base
         self.pages = pages
         self.sources = sources
