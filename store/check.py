@@ -290,12 +290,8 @@ class _Check:
             history.write_head(head, sync=True)
         for problem in found:
             self._tell("damage", history.head_path, problem, repair)
-        if head is not None:
-            newest = max(one.next_ino for one in history.all())
-            if head.next_ino < newest:
-                self._tell("damage", history.head_path, f"would give out inode numbers again below {newest}")
-            if head.generation > store.generations.current:
-                self._tell("damage", history.head_path, f"speaks of generation {head.generation}, which has not begun")
+        if head is not None and head.generation > store.generations.current:
+            self._tell("damage", history.head_path, f"speaks of generation {head.generation}, which has not begun")
 
     def _journals(self, store: WorkspaceStore, mine: bool) -> None:
         epochs = store.epochs()

@@ -405,10 +405,12 @@ class History:
                 base=self._newest_base(),
                 epoch=max(one.epoch for one in everything) + 1,
                 generation=newest.generation,
-                next_ino=max(one.next_ino for one in everything),
+                next_ino=newest.next_ino,
                 mounted=True,
             )
         changes: dict[str, object] = {}
+        if head.next_ino < newest.next_ino:  # killed after the checkpoint was recorded and before the head moved
+            changes["next_ino"] = newest.next_ino
         if head.head not in self._all:
             self._problem(f"the record of checkpoint {head.head} was lost; the head is the newest left, {newest.id}")
             changes["head"] = newest.id

@@ -197,6 +197,15 @@ def test_a_lost_head_is_the_newest_checkpoint(top, clock, ids, history, lost):
     assert any(one.id in problem for problem in again.problems)
 
 
+def test_inode_numbers_are_not_given_again_after_a_kill_before_the_head_moved(top, clock, ids, history):
+    base = history.begin(None, next_ino=10)
+    history.write_head(head_at(base, next_ino=10))
+    history.begin(base.id, next_ino=20)
+    again = opened(top, clock, ids)
+    assert again.read_head() == head_at(base, next_ino=20)
+    assert again.problems == []
+
+
 def test_a_head_whose_checkpoint_was_lost_falls_back(top, clock, ids, history):
     base = history.begin(None, kind="base")
     one = history.begin(base.id)
