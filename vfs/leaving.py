@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from store.refs import CheckpointId
+from vfs import identities
 from vfs.channel import Channel
 from vfs.users import users
 from vfs.workspace import ConflictError, UnmountResult
@@ -37,6 +38,8 @@ def leave(served: MountedWorkspace, channel: Channel, point: bytes, how: How, la
     served.opened.core.barrier()
     head = served.timeline.head
     history = served.opened.store.history
+    if how == "keep":
+        identities.save(served.opened.store.path, served.home.disk, served.opened.core.tree)
     if how == "discard":
         base = head.base
         head = msgspec.structs.replace(head, head=base, redo=())

@@ -31,6 +31,7 @@ from vfs.contents import Contents
 from vfs.diff import Changed
 from vfs.errors import FsError
 from vfs.extents import Extents, read_runs
+from vfs.keeper import Keeper
 from vfs.opening import Opened, open_store, open_workspace_tree
 from vfs.pending import Pending
 from vfs.sealing import Sealing
@@ -137,6 +138,8 @@ class MountedWorkspace:
             opened.core, store.history, opened.roots, opened.head, opened.baseline, self.sealing.submit, self._tell
         )
         self.timeline.on_head = lambda id: self._listener("head", {"head": id})
+        self._keeper = Keeper(opened.core.barrier, self._problem)
+        self._keeper.start()
         self.sealing.start()
         for task in opened.tasks:
             self.sealing.submit(task)
@@ -168,6 +171,7 @@ class MountedWorkspace:
             return
         if self._channel is not None and not self._channel.wait(0):
             self._channel.stop(lazy=True)
+        self._keeper.stop()
         self.sealing.stop()
         opened.core.close()
         opened.store.close()

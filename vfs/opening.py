@@ -17,6 +17,7 @@ from store.history import Head
 from store.home import Home, WorkspaceIdentity, WorkspaceStore
 from store.lock import Lock
 from store.refs import CheckpointId, LayerRef
+from vfs import identities
 from vfs.core import Core
 from vfs.graft import Grafter
 from vfs.host import Host
@@ -213,6 +214,7 @@ class _Opening:
                 core.tree.next_ino = max(core.tree.next_ino, start.next_ino)
             baseline = core.tree.fold()
             core.tree.epoch = start.epoch
+            identities.load(self._store.path, core.tree)
             replay.run(journal.records)
             if index == len(journals) - 1:
                 core.epochs.resume(start, journal.contents)
