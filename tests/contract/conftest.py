@@ -1,4 +1,4 @@
-"""Fixtures of the contract: ``place``, an empty directory in a mount, over every channel."""
+"""Fixtures of the contract: ``place``, an empty directory in a mount, over every file system and channel."""
 
 from __future__ import annotations
 
@@ -28,11 +28,22 @@ def pool() -> Iterator[Pool]:
 
 
 @pytest.fixture(params=["direct", "pyfuse3"])
-def server(request: pytest.FixtureRequest, pool: Pool) -> Iterator[Server]:
-    """The server of the mount under test; shared by tests, which keep to their ``place``."""
+def channel(request: pytest.FixtureRequest) -> str:
     if request.param == "pyfuse3" and importlib.util.find_spec("pyfuse3") is None:
         lacking("no pyfuse3 (pip install 'plyfs[pyfuse3]')")
-    server = pool.server(request.param)
+    return str(request.param)
+
+
+@pytest.fixture(params=["memory", "workspace"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """What is served. A test that looks into one of them says so with ``parametrize``."""
+    return str(request.param)
+
+
+@pytest.fixture
+def server(kind: str, channel: str, pool: Pool) -> Iterator[Server]:
+    """The server of the mount under test; shared by tests, which keep to their ``place``."""
+    server = pool.server(kind, channel)
     server.watch(SECONDS)
     try:
         yield server

@@ -2,17 +2,19 @@
 
 The server must not live in the tests' process: a page fault on a mapping of the mount holds the GIL that the server
 would need to answer it. Commands are Python source, evaluated with ``fs`` and ``channel`` in sight: this is test code
-talking to itself over a pipe.
+talking to itself over a pipe. A workspace is in sight as ``workspace``.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
+import tempfile
 import traceback
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from tests.fakes.memory_fs import MemoryFs
 from vfs.channel import Channel
@@ -29,19 +31,51 @@ def channel_for(name: str, fs: Any, point: bytes, **options: Any) -> Channel:
     return DirectChannel(fs, point, **options)
 
 
-def main(fd: int, name: str, point: str, user: int, options: dict[str, Any]) -> None:
-    """Serve until told to stop or until the pipe closes."""
-    logging.basicConfig(level=logging.INFO)
-    pipe = Connection(fd)
+def memory(name: str, point: bytes, user: int, options: dict[str, Any]) -> dict[str, Any]:
+    """The in-memory file system, served."""
     fs = MemoryFs(user or None, user or None)
-    channel = channel_for(name, fs, os.fsencode(point), **options)
+    channel = channel_for(name, fs, point, **options)
     if user:  # now that everything is imported: Python's own files may be for root alone
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
-    scope: dict[str, Any] = {"fs": fs, "channel": channel}
+    channel.start()
+    return {"fs": fs, "channel": channel, "stop": lambda: channel.stop(lazy=True)}
+
+
+class Options(NamedTuple):
+    """What ``open_workspace`` takes."""
+
+    workspace: str
+    mountpoint: str | None
+    channel: Literal["auto", "direct", "pyfuse3"]
+    home: str
+
+
+def workspace(name: Literal["direct", "pyfuse3"], point: bytes) -> dict[str, Any]:
+    """A real workspace over the directory itself, with a store of its own."""
+    from vfs.mounted import open_workspace
+
+    home = tempfile.mkdtemp(prefix="plyfs-contract-home-")
+    served = open_workspace(Options(os.fsdecode(point), None, name, home), lambda *event: None)
+    served.start()
+
+    def stop() -> None:
+        served.close()
+        shutil.rmtree(home, ignore_errors=True)
+
+    return {"fs": served.opened.core, "channel": served._channel, "workspace": served, "stop": stop}
+
+
+def main(fd: int, kind: str, name: Any, point: str, user: int, options: dict[str, Any]) -> None:
+    """Serve until told to stop or until the pipe closes."""
+    logging.basicConfig(level=logging.INFO)
+    pipe = Connection(fd)
     try:
-        channel.start()
+        if kind == "memory":
+            scope = memory(name, os.fsencode(point), user, options)
+        else:
+            scope = workspace(name, os.fsencode(point))
         pipe.send((True, None))
     except BaseException as error:
         pipe.send((False, f"{error} {getattr(error, 'hint', '')}"))
@@ -58,8 +92,8 @@ def main(fd: int, name: str, point: str, user: int, options: dict[str, Any]) -> 
             except Exception:
                 pipe.send((False, traceback.format_exc()))
     except EOFError:
-        channel.stop(lazy=True)
+        scope["stop"]()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), eval(sys.argv[5]))
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]), eval(sys.argv[6]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Server:
-    """A memory file system served at ``path`` by ``channel`` in a process of its own.
+    """A file system (``memory`` or ``workspace``) served at ``path`` by ``channel`` in a process of its own.
 
     It runs as user id ``user`` (0: as we do), started by ``wrapper``, and is killed after ``seconds`` (see ``watch``),
     because a test that hangs in a system call on the mount can only be freed by the end of its server.
@@ -29,13 +30,15 @@ class Server:
         user: int = 0,
         seconds: float = 60,
         wrapper: Sequence[str] = (),
+        kind: str = "memory",
         **options: Any,
     ) -> None:
         self.path = path
         self.channel = channel
         ours, theirs = multiprocessing.Pipe()
         self._pipe = ours
-        arguments = [str(theirs.fileno()), channel, str(path), str(user), repr(options)]
+        self.kind = kind
+        arguments = [str(theirs.fileno()), kind, channel, str(path), str(user), repr(options)]
         self.process = subprocess.Popen(
             [*wrapper, sys.executable, "-m", "tests.contract.serve", *arguments], pass_fds=(theirs.fileno(),), cwd=ROOT
         )
@@ -98,24 +101,24 @@ class Server:
 
 
 class Pool:
-    """One server for each channel, made when first asked for and again if it has died."""
+    """One server for each file system and channel, made when first asked for and again if it has died."""
 
     def __init__(self) -> None:
-        self._servers: dict[str, Server] = {}
+        self._servers: dict[tuple[str, str], Server] = {}
 
-    def server(self, channel: str) -> Server:
-        server = self._servers.get(channel)
+    def server(self, kind: str, channel: str) -> Server:
+        server = self._servers.get((kind, channel))
         if server is not None and not server.alive():
             server.close()
             server = None
         if server is None:
-            server = self._servers[channel] = Server(open_directory(), channel)
+            server = self._servers[kind, channel] = Server(open_directory(), channel, kind=kind)
         return server
 
     def close(self) -> None:
         for server in self._servers.values():
             server.close()
-            server.path.rmdir()
+            shutil.rmtree(server.path, ignore_errors=True)
 
 
 def open_directory() -> Path:

@@ -15,6 +15,13 @@ from tests.contract.servers import Server
 
 pytestmark = [pytest.mark.mounted, pytest.mark.timeout(60)]
 
+
+@pytest.fixture
+def kind() -> str:
+    """These tests look into the file system that is served."""
+    return "memory"
+
+
 SETUP = """
 import stat
 from vfs.channel import Caller, Invalidations

@@ -17,6 +17,12 @@ from tests.contract.servers import Server, open_directory
 pytestmark = [pytest.mark.mounted, pytest.mark.timeout(60)]
 
 
+@pytest.fixture
+def kind() -> str:
+    """These tests look into the file system that is served."""
+    return "memory"
+
+
 def test_a_slow_read_holds_up_nobody_else(place: Path, server: Server) -> None:
     if server.channel == "pyfuse3":
         pytest.skip("one operation at a time is what this channel promises")

@@ -17,6 +17,13 @@ from vfs.watchers import parse_marks
 
 pytestmark = [pytest.mark.mounted, pytest.mark.timeout(60)]
 
+
+@pytest.fixture
+def kind() -> str:
+    """These tests look into the file system that is served."""
+    return "memory"
+
+
 WAKE = """
 from vfs.channel import Touched
 
