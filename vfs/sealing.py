@@ -119,17 +119,16 @@ class Sealing:
                     self._changed.wait()
                 if self._stopping:
                     return
-                task = self._queue[0]
             time.sleep(DELAY_SECONDS)
-            if self._attempt(task):
+            if not self.seal_next():
                 with self._changed:
-                    self._queue.popleft()
-                    self.full = False
-                    self._changed.notify_all()
-                self._on_sealed(task.checkpoint)
+                    if not self._stopping:
+                        self._changed.wait(RETRY_SECONDS)
 
-    def _attempt(self, task: SealTask) -> bool:
-        """Seal ``task``; False if it is to be tried again."""
+    def seal_next(self) -> bool:
+        """Seal what has waited longest, in the calling thread; False if the store is full: it is to be tried again."""
+        with self._changed:
+            task = self._queue[0]
         try:
             self._seal(task)
         except NoSpaceError as error:
@@ -138,11 +137,15 @@ class Sealing:
             with self._changed:
                 self.full = True
                 self._changed.notify_all()
-                self._changed.wait(RETRY_SECONDS)
             return False
         except (StoreError, FsError, OSError) as error:
             self._failed[task.checkpoint] = str(error)
             self._on_problem(f"checkpoint {task.checkpoint} could not be sealed: {error}")
+        with self._changed:
+            self._queue.popleft()
+            self.full = False
+            self._changed.notify_all()
+        self._on_sealed(task.checkpoint)
         return True
 
     def _seal(self, task: SealTask) -> None:
