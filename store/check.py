@@ -26,7 +26,7 @@ from store.history import Checkpoint, events_that_make_sense
 from store.home import LAYOUT, WORKSPACE_DIRECTORIES, Home, WorkspaceStore
 from store.journal import read_journal
 from store.losses import Losses
-from store.reach import JournalScan, Reach
+from store.reach import CitingFile, Reach
 from store.refs import CheckpointId, WorkspaceId
 from store.sweep import leftovers, needed_layers
 
@@ -344,8 +344,8 @@ class _Check:
         try:
             for layer in needed_layers(store, everything):
                 reach.add(layer)
-            for epoch in store.epochs():
-                for ref in JournalScan(store.journal_path(epoch)).new()[0]:
+            for path in store.citing():
+                for ref in CitingFile(path).new()[0]:
                     reach.add_possible(ref)
         except StoreError:
             # Told by path above. What lies behind is unknown, so nothing may be taken for unneeded.

@@ -108,6 +108,18 @@ class WorkspaceStore:
         """The epochs that have a journal, in order."""
         return sorted(int(name) for name in os.listdir(self.journal_dir) if name.isdigit())
 
+    def under_way(self) -> list[bytes]:
+        """Paths of files in directories beside those of the layout: records of what vfs has begun and not finished."""
+        paths = []
+        for name in sorted(set(os.listdir(self.path)) - set(WORKSPACE_DIRECTORIES)):
+            for directory, _, files in os.walk(os.path.join(self.path, name)):
+                paths += [os.path.join(directory, file) for file in files]
+        return paths
+
+    def citing(self) -> list[bytes]:
+        """Paths of files that may cite objects and checkpoints: journals, and records of what is under way."""
+        return [self.journal_path(epoch) for epoch in self.epochs()] + self.under_way()
+
     def new_lock(self) -> Lock:
         """The lock that the serving process holds, not taken yet."""
         return Lock(os.path.join(self.path, b"lock"))

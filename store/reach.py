@@ -35,8 +35,8 @@ from store.format import (
 from store.objects import Objects
 from store.refs import REF_BYTES, CheckpointId, NodeRef
 
-# A journal record names objects as MessagePack binaries of 32 bytes and checkpoints as strings of 12 digits.
-# Whatever looks so is taken to be one: that keeps too much at worst.
+# Journals, and records of what vfs has under way, name objects as MessagePack binaries of 32 bytes and checkpoints as
+# strings of 12 digits. Whatever looks so is taken to be one: that keeps too much at worst.
 _REF = re.compile(rb"\xc4\x20(?=(.{%d}))" % REF_BYTES, re.DOTALL)
 _CHECKPOINT = re.compile(rb"\xac([0-9a-f]{12})")
 _OVERLAP = 2 + REF_BYTES
@@ -138,8 +138,8 @@ class Reach:
             self.refs.add(root)
 
 
-class JournalScan:
-    """What one journal may refer to, read on from where it was left the time before."""
+class CitingFile:
+    """What a journal or another file of records may refer to, read on from where it was left the time before."""
 
     def __init__(self, path: bytes) -> None:
         self.path = path

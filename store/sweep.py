@@ -24,7 +24,7 @@ from store.history import Checkpoint
 from store.home import Home, WorkspaceStore
 from store.lock import process_start
 from store.objects import Found
-from store.reach import JournalScan, Reach
+from store.reach import CitingFile, Reach
 from store.refs import CheckpointId, LayerRef, WorkspaceId
 
 BATCH = 1000
@@ -42,8 +42,8 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     With ``keep_last`` or ``keep_days`` a checkpoint goes that is neither among the newest so many of its workspace nor
     younger than so many days. With ``max_bytes`` the oldest go, of all workspaces, until what the rest needs fits.
 
-    Never let go: the head, the way forward (redo) and the base; what is labelled; what a journal cites or is still
-    being sealed; and, unless ``sessions`` is False, the newest checkpoint of each session and node.
+    Never let go: the head, the way forward (redo) and the base; what is labelled; what a journal or an apply under way
+    cites, or is still being sealed; and, unless ``sessions`` is False, the newest checkpoint of each session and node.
     """
 
     keep_last: int | None = None
@@ -83,7 +83,7 @@ class _Workspace:
         self.cited: set[CheckpointId] = set()
         self.reach = Reach(home.objects)
         self._home = home
-        self._journals: dict[bytes, JournalScan] = {}
+        self._journals: dict[bytes, CitingFile] = {}
         self._seen: list[tuple[int, int]] | None = None
 
     def now(self) -> WorkspaceStore:
@@ -92,9 +92,8 @@ class _Workspace:
 
     def take_journals(self) -> None:
         """Note what its journals cite: checkpoints, and objects with all below them."""
-        for epoch in self.store.epochs():
-            path = self.store.journal_path(epoch)
-            refs, checkpoints = self._journals.setdefault(path, JournalScan(path)).new()
+        for path in self.store.citing():
+            refs, checkpoints = self._journals.setdefault(path, CitingFile(path)).new()
             self.cited |= checkpoints
             for ref in refs:
                 self.reach.add_possible(ref)
@@ -353,7 +352,7 @@ class _Sweep:
         trees = {workspace.store.id: workspace.reach.trees for workspace in self._workspaces}
         for store in self._idle():
             head = store.history.read_head()
-            if head is None or head.mounted or store.epochs():
+            if head is None or head.mounted or store.epochs() or store.under_way():
                 continue
             for number in attic.folders(store.attic_dir):
                 if number not in trees[store.id]:
@@ -372,7 +371,7 @@ def leftovers(store: WorkspaceStore) -> list[bytes]:
     paths = []
     for directory in (store.path, store.journal_dir):
         paths += [os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(b".new")]
-    if not store.epochs():
+    if not store.epochs() and not store.under_way():
         for directory, _, names in os.walk(store.working_dir):
             paths += [os.path.join(directory, name) for name in names]
     return paths

@@ -73,6 +73,9 @@ def test_every_way_of_being_needed(home, workspace, chain):
     applied, inverse = layer_of(home, {b"applied": b"a" * 300}), layer_of(home, {b"inverse": b"i" * 300}, generation=1)
     workspace.generations.append(Generation(0, applied, inverse, 1, "apply"))
     add_journal(workspace, 9, msgspec.msgpack.encode([1, cited_blob]), msgspec.msgpack.encode({"p": cited_page}))
+    planned = layer_of(home, {b"planned": b"p" * 300})
+    os.mkdir(workspace.path + b"/apply", 0o700)
+    Disk().write_new(workspace.path + b"/apply/plan", msgspec.msgpack.encode([1, [planned]]))
     garbage = objects.put_blob(b"garbage")
     done = sweep(home, roots=[root, root_blob, digest(b"not there")])
     assert done.objects == 1
@@ -80,6 +83,7 @@ def test_every_way_of_being_needed(home, workspace, chain):
     for ref in (root, root_blob, cited_blob, cited_page, applied, inverse, digest(b"in a cited page" * 20)):
         objects.verify(ref)
     assert read_tree(home, applied) == {b"applied": b"a" * 300}
+    assert read_tree(home, planned) == {b"planned": b"p" * 300}
     assert read_tree(home, inverse) == {b"inverse": b"i" * 300}
 
 
@@ -217,6 +221,10 @@ def test_the_attic_is_left_alone_while_it_may_be_being_filled(home, workspace):
     add_journal(workspace, 9)
     assert sweep(home).attic == 0
     os.unlink(workspace.journal_path(9))
+    os.mkdir(workspace.path + b"/apply", 0o700)
+    Disk().write_new(workspace.path + b"/apply/intent", b"1 staging")
+    assert sweep(home).attic == 0
+    os.unlink(workspace.path + b"/apply/intent")
     with workspace.lock():
         assert sweep(home).attic == 0
     assert sweep(home, dry_run=True).attic == 1
