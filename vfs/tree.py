@@ -207,7 +207,10 @@ class Tree:
         shown = self.shown.get(ino)
         if shown is not None:
             return shown.ino
-        if directory.reborn_ns or ino in self.inodes:
+        live = self.inodes.get(ino)
+        if live is not None and live.linked and live.nlink:
+            return ino  # another of its names
+        if directory.reborn_ns or live is not None:
             return self._identity(directory, ino, kind == stat.S_IFDIR >> 12).ino
         return ino
 
