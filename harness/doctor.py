@@ -216,10 +216,12 @@ def _daemon(registry: Registry, entry: Entry, terminal: Terminal) -> list[Findin
 
 
 def _mounts(registry: Registry) -> list[Finding]:
-    """Mounts of ours that no entry speaks of. A living one is some other store's."""
+    """This user's mounts that no entry speaks of. A living one is some other store's."""
     known = {entry.mountpoint for entry in registry.all()}
     found = []
-    for point in {os.fsdecode(mount.point) for mount in mountinfo.mounts() if mount.is_ours}:
+    mine = b"user_id=%d" % os.geteuid()
+    mounts = [mount for mount in mountinfo.mounts() if mount.is_ours and mine in mount.super_options.split(b",")]
+    for point in {os.fsdecode(mount.point) for mount in mounts}:
         if point in known:
             continue
         state = mountpoint.state(os.fsencode(point))

@@ -181,7 +181,10 @@ class Registry:
             step = os.path.join(done, part)
             entry = self.read(step)
             if entry is not None:
-                return entry
+                if not _leaves(waiting):
+                    return entry
+                done = os.path.dirname(step)
+                continue
             try:
                 target = os.readlink(step)
             except OSError:
@@ -230,6 +233,17 @@ class Registry:
                 unlink_if_there(self.path(path, "json"))
         if self.read(entry.workspace) is None:
             unlink_if_there(entry.socket)
+
+
+def _leaves(waiting: list[str]) -> bool:
+    """True if the parts that wait, the next one last, lead out of where we are; then all are taken up to there."""
+    depth = 1
+    for place in range(len(waiting) - 1, -1, -1):
+        depth += -1 if waiting[place] == ".." else 1
+        if depth == 0:
+            del waiting[place:]
+            return True
+    return False
 
 
 class Claim:

@@ -60,10 +60,9 @@ def run(invocation: Invocation) -> int:
 def _show(invocation: Invocation, swept: Swept) -> None:
     terminal = invocation.terminal
     word = "would go" if swept.dry_run else "gone"
-    terminal.say(
-        f"{plural(len(swept.checkpoints), 'checkpoint')} and {plural(swept.objects, 'object')}"
-        f" ({size_text(swept.bytes)}) {word}; {plural(swept.kept_objects, 'object')} ({size_text(swept.kept_bytes)}) kept"
-    )
+    going = f"{plural(len(swept.checkpoints), 'checkpoint')} and {plural(swept.objects, 'object')}"
+    kept = f"{plural(swept.kept_objects, 'object')} ({size_text(swept.kept_bytes)})"
+    terminal.say(f"{going} ({size_text(swept.bytes)}) {word}; {kept} kept")
     if swept.temporaries:
         terminal.say(f"{plural(swept.temporaries, 'file')} that dead processes left {word}")
     if swept.attic:
