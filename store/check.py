@@ -23,7 +23,7 @@ from store.errors import DamagedError, FormatError, LockedError, StoreError
 from store.format import FORMAT_VERSION
 from store.frames import frame, scan
 from store.history import Checkpoint, events_that_make_sense
-from store.home import LAYOUT, WORKSPACE_DIRECTORIES, Home, WorkspaceStore
+from store.home import DIRECTORIES, LAYOUT, WORKSPACE_DIRECTORIES, Home, WorkspaceStore
 from store.journal import read_journal
 from store.losses import Losses
 from store.reach import CitingFile, Reach
@@ -123,8 +123,8 @@ class _Check:
         home = self._home
         for name in sorted(set(os.listdir(home.root)) - LAYOUT):
             self._tell("untidy", os.path.join(home.root, name), "does not belong to the store")
-        for name in (b"", b"objects", b"objects/tmp", b"workspaces", b"run"):
-            self._directory(os.path.join(home.root, name) if name else home.root)
+        for path in (home.root, *(os.path.join(home.root, name) for name in DIRECTORIES)):
+            self._directory(path)
 
     def _directory(self, path: bytes, may_repair: bool = True) -> None:
         """A directory of the store is there and is private."""

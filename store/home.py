@@ -33,6 +33,7 @@ _VERSION = re.compile(rb"plyfs store ([0-9]{1,9})\n")
 LAYOUT = frozenset({b"version", b"version.new", b"objects", b"objects.lock", b"workspaces", b"home.lock", b"run"})
 """The names that a home may have."""
 
+DIRECTORIES = (b"objects", b"objects/tmp", b"workspaces", b"run")
 WORKSPACE_DIRECTORIES = (b"journal", b"working", b"attic")
 
 
@@ -170,6 +171,8 @@ class Home:
         )
         if not home._is_of_this_version():
             home._create()
+        for name in DIRECTORIES:
+            make_directories(home.disk, os.path.join(home.root, name))
         return home
 
     def _is_of_this_version(self) -> bool:
@@ -205,7 +208,7 @@ class Home:
             )
         if sys.platform != "win32" and os.stat(self.root).st_mode & 0o077:
             self.disk.chmod(self.root, PRIVATE_DIRECTORY)
-        for name in (b"objects", b"objects/tmp", b"workspaces", b"run"):
+        for name in DIRECTORIES:
             make_directories(self.disk, os.path.join(self.root, name))
         # The version comes last: with it the rest is known to be there.
         self.disk.replace(os.path.join(self.root, b"version"), b"plyfs store %d\n" % FORMAT_VERSION, sync=True)

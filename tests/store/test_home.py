@@ -83,6 +83,13 @@ def test_a_creation_interrupted_anywhere_is_completed(top):
     assert step > 12
 
 
+def test_missing_directories_are_made(home):
+    os.rmdir(home.runtime)
+    os.rmdir(home.objects.root + b"/tmp")
+    Home.open(home.root).objects.put_blob(b"content")
+    assert os.path.isdir(home.runtime)
+
+
 def test_a_workspace_is_found_again_also_where_it_was_moved(home, top):
     os.mkdir(top + b"/a")
     one = home.workspace(WorkspaceIdentity.of(top + b"/a"), top + b"/a")
