@@ -452,7 +452,7 @@ class Tree:
         """(name, inode number, type) of everything in ``directory``."""
         if not directory.nlink:
             return
-        children = directory.children
+        children = dict(directory.children)  # looking up a linked inode below makes it live
         overrides = dict(self.pages.items(directory.page))
         if directory.origin is not None:
             if base_rows is None:
@@ -473,7 +473,7 @@ class Tree:
                 case Regular() | Directory() | Symlink() | Special() as value:
                     kind = entry_type(value)
                     yield name, self.shown_ino(directory, value.attributes.ino, kind), kind
-        for name, inode in list(children.items()):
+        for name, inode in children.items():
             if inode is not None:
                 yield name, inode.ino, inode.type
 
