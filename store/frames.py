@@ -11,6 +11,7 @@ Concurrency: one thread appends at a time; ``sync`` may run beside it.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from zlib import crc32
 import msgspec
 
 from store.disk import FULL, Disk, no_space, read_file
-from store.errors import DamagedError, FormatError, StoreError
+from store.errors import DamagedError, FormatError, NoSpaceError, StoreError
 from store.format import FORMAT_VERSION
 
 MARK = 1 << 31
@@ -102,6 +103,7 @@ class FrameWriter:
         self._disk = disk
         self._write: Callable[[int, bytes | memoryview], int] = disk.append
         self._torn_at: int | None = None
+        self._failed: OSError | None = None
 
     def append(self, payload: bytes) -> None:
         """Add one record. Raises NoSpaceError or OSError, and then the file is as it was before."""
@@ -157,10 +159,23 @@ class FrameWriter:
         return os.fstat(self.fd).st_size
 
     def sync(self) -> None:
-        """Return when all that was appended before is on the device."""
+        """Return when all that was appended before is on the device.
+
+        Raises OSError or NoSpaceError, and then ever again: the kernel forgets what it could not write, and the next
+        fsync(2) would succeed without it (https://lwn.net/Articles/752063/).
+        """
+        if self._failed is not None:
+            raise OSError(self._failed.errno, self._failed.strerror, self.path)
         if self._torn_at is not None:
             self._mend()
-        self._disk.sync_file(self.fd)
+        try:
+            self._disk.sync_file(self.fd)
+        except OSError as error:
+            self._failed = error
+            raise
+        except NoSpaceError:
+            self._failed = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise
 
     def close(self) -> None:
         """Give the file up. Further calls fail."""
@@ -188,6 +203,7 @@ class EventFile:
         self._writer: FrameWriter | None = None
         self._read = 0
         self._created = False
+        self._doubtful = False
         self.torn = 0
         """How many bytes at the end are left out because an append was cut short there."""
 
@@ -220,6 +236,11 @@ class EventFile:
         if self._writer is not None:
             return []
         missed = self.load()
+        if self._doubtful:
+            # What the kernel still shows may never have reached the device, so it is written once more.
+            self._disk.replace(self.path, read_file(self.path)[: self._read], sync=True)
+            self._doubtful = False
+            self.torn = 0
         if self._read == 0:
             self._disk.replace(self.path, frame(self._header, mark=True), sync=False)
             self._created = True
@@ -236,8 +257,13 @@ class EventFile:
         assert self._writer is not None, "prepare() comes first"
         self._writer.append(payload)
 
+    def doubt(self) -> None:
+        """After a ``sync`` that failed: the next append writes the whole file anew, durably."""
+        self.close()
+        self._doubtful = True
+
     def sync(self) -> None:
-        """Return when all events added before are on the device."""
+        """Return when all events added before are on the device. Raises OSError or NoSpaceError; then ``doubt``."""
         if self._writer is not None:
             self._writer.sync()
             if self._created:

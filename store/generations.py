@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from store.disk import Disk
-from store.errors import FormatError
+from store.errors import FormatError, NoSpaceError
 from store.frames import EventFile
 from store.refs import LayerRef
 
@@ -75,13 +75,22 @@ class Generations:
             return self._all[number:]
 
     def append(self, generation: Generation) -> None:
-        """Record the end of the present generation, durably. Both layers are flushed before. Raises NoSpaceError."""
+        """Record the end of the present generation, durably. Both layers are flushed before.
+
+        Raises OSError or NoSpaceError; it may be asked for again then.
+        """
         with self._guard:
             self._take(self._file.prepare())
+            if self._all[-1:] == [generation]:  # the sync failed the time before: it is durable now
+                return
             assert generation.number == len(self._all), "generations end in order"
             self._file.append(_encode(generation))
             self._all.append(generation)
-            self._file.sync()
+            try:
+                self._file.sync()
+            except (OSError, NoSpaceError):
+                self._file.doubt()
+                raise
 
     def close(self) -> None:
         """Give the file up; it can still be read, and written again."""

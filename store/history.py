@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from store.disk import Clock, Disk, Ids, read_file
-from store.errors import FormatError, UnknownCheckpointError
+from store.errors import FormatError, NoSpaceError, UnknownCheckpointError
 from store.format import FORMAT_VERSION
 from store.frames import EventFile, frame, scan
 from store.refs import CheckpointId, LayerRef
@@ -364,8 +364,15 @@ class History:
             self._take(missed)
 
     def sync(self) -> None:
-        """Return when all that was recorded is on the device."""
-        self._file.sync()
+        """Return when all that was recorded is on the device. Raises OSError or NoSpaceError; then what was recorded
+        last has to be recorded again: the file is written anew with that.
+        """
+        try:
+            self._file.sync()
+        except (OSError, NoSpaceError):
+            with self._guard:
+                self._file.doubt()
+            raise
 
     def close(self) -> None:
         """Give the file up; the history can still be read, and written again."""

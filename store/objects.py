@@ -62,6 +62,8 @@ class Objects:
         self._seen: dict[bytes, int] = {}
         """The change time of each object's file when its bytes were checked for reading."""
         self._unflushed: set[bytes] = set()
+        self._doubtful: set[bytes] = set()
+        """Objects that a flush failed for: the kernel may take them for written, so they are written once more."""
         self._sweeps = b""
 
     def path(self, ref: bytes) -> bytes:
@@ -181,13 +183,16 @@ class Objects:
         path = self.path(ref)
         if os.access(path, os.F_OK) and self._trust(ref, path, len(data)):
             return
+        self._write(ref, data)
+
+    def _write(self, ref: bytes, data: bytes | memoryview) -> None:
         temporary = self._temporary + b"%d-%d" % (os.getpid(), next(self._unique))
         try:
             self._disk.write_new(temporary, data, OBJECT_MODE)
         except FileExistsError:  # left by a dead process that had our number
             self._disk.unlink(temporary)
             self._disk.write_new(temporary, data, OBJECT_MODE)
-        self._place(temporary, path, ref)
+        self._place(temporary, self.path(ref), ref)
 
     def adopt(self, path: bytes, ref: BlobRef, keep: bool = False) -> None:
         """Make the file at ``path``, whose bytes the caller knows to be those of ``ref``, the object of that name.
@@ -261,15 +266,22 @@ class Objects:
                 del self._seen[next(iter(self._seen))]
 
     def flush(self) -> None:
-        """Return when all objects put or adopted so far are on the device. Raises OSError or MissingError."""
+        """Return when all objects put or adopted so far are on the device.
+
+        Raises OSError, NoSpaceError or DamagedError; it may be asked for again then.
+        """
         with self._guard:
             waiting, self._unflushed = self._unflushed, set()
         try:
+            for ref in sorted(waiting & self._doubtful):
+                self._write(ref, self.get_node(NodeRef(ref)))
             self._flush(waiting)
         except BaseException:
             with self._guard:
                 self._unflushed |= waiting
+                self._doubtful |= waiting
             raise
+        self._doubtful -= waiting
         for ref in waiting:
             self._remember(ref, True)
 

@@ -5,6 +5,8 @@ The fault model:
 - with ``torn``, if that effect is an append, only half of its bytes arrive;
 - ``power_loss`` then takes away what no sync had made durable: the bytes of files, not their names, which is the worst
   that a file system does to data that was renamed into place without being synced;
+- with ``fail_syncs`` so many syncs fail with EIO, and the process goes on; what they were for is not durable, and a
+  later sync does not make it so, because the kernel has forgotten it;
 - with ``full_at`` an effect fails with ENOSPC instead, half done if it is an append, and the process goes on.
 """
 
@@ -28,6 +30,8 @@ class FaultyDisk(Disk):
         self._full_at = full_at
         self._half_done = False
         self._dead = False
+        self.fail_syncs = 0
+        self._forgotten: set[int] = set()
         self._written: dict[int, int] = {}
         """Inode to the length that is durable."""
 
@@ -68,6 +72,7 @@ class FaultyDisk(Disk):
         self._before("create")
         fd = super().create(path, mode)
         self._written[os.fstat(fd).st_ino] = 0
+        self._forgotten.discard(os.fstat(fd).st_ino)
         try:
             self._after("create")
         except Crash:
@@ -77,7 +82,10 @@ class FaultyDisk(Disk):
 
     def sync_file(self, fd):
         self._before("sync_file")
-        self._written[os.fstat(fd).st_ino] = os.fstat(fd).st_size
+        ino = os.fstat(fd).st_ino
+        self._fail_sync({ino})
+        if ino not in self._forgotten:
+            self._written[ino] = os.fstat(fd).st_size
         self._after("sync_file")
 
     def sync_dir(self, path):
@@ -86,8 +94,15 @@ class FaultyDisk(Disk):
 
     def syncfs(self, fd):
         self._before("syncfs")
-        self._written.clear()
+        self._fail_sync(set(self._written))
+        self._written = {ino: size for ino, size in self._written.items() if ino in self._forgotten}
         self._after("syncfs")
+
+    def _fail_sync(self, inos):
+        if self.fail_syncs:
+            self.fail_syncs -= 1
+            self._forgotten |= inos
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def truncate(self, fd, length):
         self._before("truncate")

@@ -212,6 +212,29 @@ def test_a_damaged_history_keeps_all_that_can_be_read(home, workspace, made):
     assert check(home).problems == []
 
 
+def test_what_depends_on_a_lost_event_is_left_out(home, workspace, made):
+    one, two = made
+    store = home.by_id(workspace.id)
+    three = store.history.begin(two.id, layer=two.layer)
+    store.history.label(two.id, "of the lost")
+    four = store.history.begin(three.id, layer=two.layer)
+    store.history.remove([two.id, three.id])
+    five = store.history.begin(four.id, layer=one.layer)
+    set_head(store, five)
+    store.close()
+    path = store.path + b"/history"
+    with open(path, "rb") as file:
+        flip(path, file.read().index(two.id.encode()) + 3)
+    assert check(home, repair=True).is_sound
+    assert check(home).problems == []
+    left = home.by_id(workspace.id).history.all()
+    assert [(checkpoint.id, checkpoint.parent) for checkpoint in left] == [
+        (one.id, None),
+        (four.id, one.id),
+        (five.id, four.id),
+    ]
+
+
 def test_a_head_that_cannot_stand_is_put_on_the_newest_checkpoint(home, workspace, made):
     _, two = made
     path = workspace.path + b"/head"
@@ -274,6 +297,17 @@ def test_a_workspace_in_use_is_looked_at_and_left_alone(home, workspace, made):
         assert report.checkpoints == 2
         assert [problem.repaired for problem in report.problems] == [False]
         assert check(home, repair=True, owned={workspace.id: workspace}).problems == report.problems
+
+
+def test_a_checkpoint_that_appears_while_looking_is_no_damage(home, workspace, made, monkeypatch):
+    with workspace.lock():
+        late = workspace.history.begin(made[1].id, layer=made[1].layer)
+        set_head(workspace, late)
+        early = home.by_id(workspace.id)
+        early.history._all.pop(late.id)
+        given = iter([early])
+        monkeypatch.setattr(home, "by_id", lambda id: next(given, None) or type(home).by_id(home, id))
+        assert check(home).problems == []
 
 
 def test_a_damaged_record_is_told(home, workspace, made):

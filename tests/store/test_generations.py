@@ -61,3 +61,16 @@ def test_gaps_and_foreign_records_are_refused(top):
             file.write(good + frame(msgspec.msgpack.encode(value)))
         with pytest.raises(FormatError):
             Generations(top, Disk())
+
+
+def test_a_sync_that_failed_is_made_good_by_recording_again(top):
+    disk = FaultyDisk()
+    generations = Generations(top, disk)
+    generations.append(ended(0))
+    disk.fail_syncs = 1
+    with pytest.raises(OSError, match="Input/output"):
+        generations.append(ended(1))
+    generations.append(ended(1))
+    assert generations.current == 2
+    disk.power_loss(top)
+    assert Generations(top, Disk()).all() == [ended(0), ended(1)]

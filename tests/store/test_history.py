@@ -288,6 +288,20 @@ def test_sealing_is_durable_on_return(top, clock, ids):
     assert one.id not in again
 
 
+def test_a_sync_that_failed_is_made_good_by_recording_again(top, clock, ids):
+    disk = FaultyDisk()
+    history = opened(top, clock, ids, disk)
+    base = history.begin(None)
+    disk.fail_syncs = 1
+    with pytest.raises(OSError, match="Input/output"):
+        history.seal(base.id, LAYER)
+    history.seal(base.id, LAYER)
+    disk.power_loss(top)
+    again = opened(top, clock, ids)
+    assert again.all() == history.all()
+    assert again.get(base.id).layer == LAYER
+
+
 def test_another_reader_sees_what_was_there(top, clock, ids, history):
     base = history.begin(None)
     reader = opened(top, clock, ids)

@@ -166,3 +166,16 @@ def test_marks_stand_between_records(path):
     with open(path, "rb") as file:
         assert file.read().endswith(frame(msgspec.msgpack.encode(Synced(size)), mark=True))
     assert Resumed("x") != Resumed("y")
+
+
+def test_after_a_sync_that_failed_none_succeeds(path):
+    disk = FaultyDisk()
+    writer = JournalWriter(path, disk, journal_header(7))
+    writer.append(b"one")
+    disk.fail_syncs = 1
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output"):
+            writer.sync()
+    writer.append(b"two")
+    assert read_journal(path).records == [b"one", b"two"]
+    writer.close()

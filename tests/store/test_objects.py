@@ -159,21 +159,34 @@ def test_flush_covers_what_another_process_put_and_did_not_flush(top):
     assert disk.effects == ["sync_file", "sync_dir", "sync_dir"]
 
 
-def test_a_flush_that_fails_is_done_again(top):
+@pytest.mark.parametrize("many", [1, objects_module.FLUSH_EACH + 3])
+def test_after_a_flush_that_failed_everything_is_written_once_more(top, many):
+    """The kernel forgets what it could not write: a second fsync alone would succeed without it."""
     disk = FaultyDisk()
     objects = opened(top, disk)
-    objects.put_blob(b"one")
-
-    def refuse(fd):
-        raise OSError(5, "Input/output error")
-
-    disk.sync_file = refuse
-    with pytest.raises(OSError, match="Input/output"):
-        objects.flush()
-    del disk.sync_file
-    disk.effects.clear()
+    refs = [objects.put_blob(b"content %d" % number) for number in range(many)]
+    disk.fail_syncs = 2
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output"):
+            objects.flush()
     objects.flush()
-    assert "sync_file" in disk.effects
+    disk.power_loss(top)
+    for ref in refs:
+        opened(top).verify(ref)
+
+
+def test_blobs_are_checked_again_once_their_file_was_touched(top, objects):
+    ref = objects.put_blob(b"content")
+    objects.check_blob(ref, 7)
+    objects.check_blob(ref, 7)
+    damage(objects, ref, b"cONTENT")
+    with pytest.raises(DamagedError):
+        objects.check_blob(ref, 7)
+    with pytest.raises(DamagedError):
+        objects.open_blob(ref, 7)
+    with pytest.raises(MissingError):
+        objects.check_blob(bytes(32), 7)
+    assert objects.bytes_used() == 7
 
 
 def test_a_crash_after_any_effect_leaves_whole_objects(top):
