@@ -1,51 +1,98 @@
 """Leaving a mount: unmounting it, and what becomes of the changes.
 
-Owns the order of an unmount: nothing of the base changes before everything new has been staged and the mount is gone,
-and nothing is forgotten before the base has it.
+Owns the order of an unmount: nothing of the base changes before the mount is gone, nothing is forgotten before the
+base has it, and a mount that cannot be left is served again as it was.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from store.refs import CheckpointId
-from vfs import identities
-from vfs.channel import Channel
+from store.disk import make_directories, read_file
+from store.errors import NoSpaceError, StoreError
+from store.format import Regular, Special, Symlink
+from store.generations import Generation
+from store.history import Head
+from store.home import WorkspaceStore
+from store.nodes import settled
+from store.refs import CheckpointId, LayerRef
+from vfs import apply, identities, overlaid
+from vfs.apply import Applied
+from vfs.errors import FsError
+from vfs.opening import store_layer
+from vfs.tree import Tree
 from vfs.users import users
-from vfs.workspace import ConflictError, UnmountResult
+from vfs.view import View, join
+from vfs.workspace import ConflictError, UnmountResult, WorkspaceError
 
 if TYPE_CHECKING:
+    from vfs.channel import Channel
     from vfs.mounted import MountedWorkspace
 
 How = Literal["apply", "keep", "discard"]
 
 
+class Applying(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag="applying"):
+    """The tree that is being written into the base, in terms of ``generation``: what a crash must not lose sight of."""
+
+    generation: int
+    layer: LayerRef
+
+
+def work_dir(store: WorkspaceStore) -> bytes:
+    """Where an apply keeps its record."""
+    return os.path.join(store.path, b"apply")
+
+
 def leave(served: MountedWorkspace, channel: Channel, point: bytes, how: How, lazy: bool) -> UnmountResult:
-    """Unmount ``served``. Raises ConflictError while files are open there and not ``lazy``; then it goes on serving."""
+    """Unmount ``served``. Raises ConflictError while files are open there and not ``lazy``, NoSpaceError or another
+    StoreError if the base cannot take the changes; then the workspace goes on being served.
+    """
     began = time.perf_counter()
     if not lazy:
         refuse_if_busy(point)
     saved: CheckpointId | None = None
     if how != "keep":
         result = served.timeline.checkpoint(kind="automatic")
-        if result.created:
-            saved = CheckpointId(result.id)
-    channel.stop(lazy=lazy)
+        saved = CheckpointId(result.id) if result.created else None
     served.sealing.drain()
-    served.opened.core.barrier()
-    head = served.timeline.head
-    history = served.opened.store.history
-    if how == "keep":
-        identities.save(served.opened.store.path, served.home.disk, served.opened.core.tree)
-    if how == "discard":
-        base = head.base
-        head = msgspec.structs.replace(head, head=base, redo=())
-    head = msgspec.structs.replace(head, mounted=False, left=how)
-    history.write_head(head, sync=True)
-    return UnmountResult(how, head.head, saved, 0, [], None, time.perf_counter() - began)
+    channel.stop(lazy=lazy)
+    try:
+        if how != "keep":  # what came between the checkpoint and the end of the mount
+            result = served.timeline.checkpoint(kind="automatic")
+            saved = CheckpointId(result.id) if result.created else saved
+        served.sealing.drain()
+        served.opened.core.barrier()
+        applied = _apply(served) if how == "apply" else None
+    except (StoreError, FsError, OSError) as error:
+        if lazy:
+            raise
+        served.serve_again()
+        raise _not_left(error) from error
+    kept = _settle(served, how, applied)
+    if applied is not None:
+        apply.finish(work_dir(served.opened.store), served.opened.base_fd, served.opened.store.attic_dir)
+    conflicts = [] if applied is None else [os.fsdecode(path) for path in applied.conflicts]
+    count = 0 if applied is None else applied.count
+    head = served.timeline.head.head
+    return UnmountResult(how, head, saved, count, conflicts, kept, time.perf_counter() - began)
+
+
+def _not_left(error: Exception) -> StoreError:
+    if isinstance(error, NoSpaceError):
+        return NoSpaceError(
+            f"the changes cannot be applied: {error}; nothing was changed and the workspace is served again",
+            hint="free some space, or unmount with --keep",
+        )
+    if isinstance(error, StoreError):
+        return error
+    return WorkspaceError(
+        f"the changes cannot be applied: {error}; the workspace is served again", hint="or unmount with --keep"
+    )
 
 
 def refuse_if_busy(point: bytes) -> None:
@@ -58,3 +105,107 @@ def refuse_if_busy(point: bytes) -> None:
             f"the workspace is in use by {names}{more}",
             hint="close them or change their directory, then unmount again; --lazy unmounts under them",
         )
+
+
+# --- applying --------------------------------------------------------------------------------------------------------
+
+
+def _apply(served: MountedWorkspace) -> Applied | None:
+    opened = served.opened
+    store = opened.store
+    root = served.timeline.fold()[0]
+    with served.home.objects.sealing():
+        layer = store_layer(served.home, root)
+        view = View.load(served.home.pages, opened.host, served.home.objects, layer)
+        directory = os.path.join(store.path, b"leaving")
+        make_directories(store.disk, directory)
+        value = msgspec.msgpack.encode(Applying(root.generation, layer))
+        store.disk.replace(os.path.join(directory, b"applying"), value, sync=True)
+        return apply.apply(
+            view,
+            opened.host,
+            served.contents,
+            served.home.objects,
+            work_dir(store),
+            store.attic_dir,
+            overlaid.since(store),
+            presented_times(view, opened.core.tree),
+        )
+
+
+def _applying(store: WorkspaceStore) -> Applying:
+    data = read_file(os.path.join(store.path, b"leaving", b"applying"))
+    return msgspec.msgpack.decode(data, type=Applying)
+
+
+def presented_times(view: View, tree: Tree) -> dict[bytes, int]:
+    """Modification times that the mount shows instead of the tree's, by path: those of what a restore brought back."""
+    if not tree.shown and not tree.reborn:
+        return {}
+    found: dict[bytes, int] = {}
+    reborn: dict[bytes, int] = {}
+    for path, directory in view.held():
+        above = reborn.get(os.path.dirname(path), 0) if path else 0
+        reborn[path] = max(above, tree.reborn.get(directory.attributes.ino, 0))
+        for name, entry in view.overrides(directory):
+            value = settled(entry)
+            if isinstance(value, Regular | Symlink | Special):
+                shown = tree.shown.get(value.attributes.ino)
+                mtime = reborn[path] if shown is None else shown.mtime_ns
+                if mtime:
+                    found[join(path, name)] = mtime
+    return found
+
+
+def _settle(served: MountedWorkspace, how: How, applied: Applied | None) -> str | None:
+    """Write down where the workspace stands now; the checkpoint of what was found changed below the mount, if any."""
+    store = served.opened.store
+    head = served.timeline.head
+    kept: str | None = None
+    if how == "keep":
+        identities.save(store.path, served.home.disk, served.opened.core.tree)
+        head = msgspec.structs.replace(head, mounted=False, left=how)
+    elif how == "discard":
+        head = msgspec.structs.replace(head, head=head.base, redo=(), mounted=False, left=how)
+    else:
+        head, kept = applied_head(store, head, applied)
+    store.history.write_head(head, sync=True)
+    served.timeline.head = head
+    if how != "keep":
+        served.opened.core.close()
+        for epoch in store.epochs():
+            os.unlink(store.journal_path(epoch))
+    return kept
+
+
+def applied_head(store: WorkspaceStore, head: Head, applied: Applied | None) -> tuple[Head, str | None]:
+    """The head after an apply, whose generation is recorded if it was not yet; and the checkpoint of conflicts."""
+    kept: str | None = None
+    if applied is not None:
+        if store.generations.current == applied.generation:
+            written = _applying(store)
+            assert written.generation == applied.generation, "one apply at a time"
+            now = time.time_ns()
+            store.generations.append(Generation(applied.generation, written.layer, applied.inverse, now, "apply"))
+        if applied.conflicts:
+            kept = _keep_conflicts(store, head, applied.conflicts, applied.inverse)
+    generation = store.generations.current
+    head = msgspec.structs.replace(head, base=head.head, generation=generation, mounted=False, left="apply")
+
+    return head, kept
+
+
+def _keep_conflicts(store: WorkspaceStore, head: Head, conflicts: tuple[bytes, ...], inverse: LayerRef) -> str:
+    """A checkpoint of the base as it was found, so that what others put there can be had back."""
+    made = store.history.begin(
+        head.head,
+        kind="outside",
+        label="found below the mount",
+        changed=len(conflicts),
+        generation=store.generations.current,
+        epoch=head.epoch,
+        next_ino=head.next_ino,
+        outside=conflicts,
+        layer=inverse,
+    )
+    return made.id

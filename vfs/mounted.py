@@ -15,20 +15,18 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Literal, Protocol
 
-from store.errors import StoreError
 from store.format import Directory, Regular, Special, Symlink
 from store.history import Checkpoint
-from store.home import Home
+from store.home import Home, WorkspaceStore
 from store.nodes import FreshRegular
 from store.refs import CheckpointId
-from vfs import diff, leaving, patch
+from vfs import apply, leaving, overlaid, patch
 from vfs.channel import Channel, Invalidations, Touched
 from vfs.contents import Contents
-from vfs.diff import Changed
 from vfs.errors import FsError
 from vfs.extents import Extents, read_runs
 from vfs.keeper import Keeper
@@ -107,6 +105,7 @@ class MountedWorkspace:
         self._size = (0.0, 0)
         self._size_lock = threading.Lock()
         self._waker = Waker()
+        self._leaving = threading.Lock()
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -118,6 +117,7 @@ class MountedWorkspace:
         base_fd = os.open(self._workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         store, lock = open_store(self.home, base_fd, self._workspace)
         try:
+            self._resume_apply(store, base_fd)
             opened = open_workspace_tree(self.home, store, lock, base_fd, time.time_ns, self._notes)
         except BaseException:
             lock.release()
@@ -149,6 +149,25 @@ class MountedWorkspace:
             self.close()
             raise
 
+    def _resume_apply(self, store: WorkspaceStore, base_fd: int) -> None:
+        """Finish, or take back, an apply that a crash interrupted."""
+        work = leaving.work_dir(store)
+        applied = apply.resume(work, base_fd, store.attic_dir)
+        if applied is not None:
+            head = store.history.read_head()
+            assert head is not None, "what was applied had a head"
+            head, _ = leaving.applied_head(store, head, applied)
+            store.history.write_head(head, sync=True)
+            apply.finish(work, base_fd, store.attic_dir)
+            self._notes.append("an apply that had been interrupted was finished")
+        overlaid.begin(store)
+
+    def serve_again(self) -> None:
+        """Serve once more what could not be left."""
+        with self.opened.core.tree.lock:
+            self.opened.core.tree.forget_all()
+        self._channel = start_channel(self._options.channel, self.opened.core, self._point, self._notes)
+
     @property
     def opened(self) -> Opened:
         """The open workspace. ``start`` first."""
@@ -161,8 +180,12 @@ class MountedWorkspace:
 
     def wait(self) -> None:
         """Return when the mount is gone, whoever unmounted it."""
-        if self._channel is not None:
-            self._channel.wait()
+        while self._channel is not None:
+            channel = self._channel
+            channel.wait()
+            with self._leaving:
+                if channel is self._channel:
+                    return
 
     def close(self) -> None:
         """Let go of everything; what is not sealed stays in the journals."""
@@ -388,7 +411,8 @@ class MountedWorkspace:
         """See ``Workspace``."""
         assert self._channel is not None
         self._waker.finish()
-        result = leaving.leave(self, self._channel, self._point, how, lazy)
+        with self._leaving:
+            result = leaving.leave(self, self._channel, self._point, how, lazy)
         self._listener("unmounted", result)
         return result
 
@@ -425,11 +449,3 @@ def _row(one: Checkpoint) -> LogRow:
         one.state,
         one.kind,
     )
-
-
-def changed_paths(changes: Iterable[Changed]) -> list[str]:
-    """The paths of ``changes`` as text."""
-    return [os.fsdecode(one.path) for one in changes]
-
-
-__all__ = ["MountedWorkspace", "StoreError", "diff", "open_workspace"]

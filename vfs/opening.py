@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from store.format import FORMAT_VERSION, Layer, Origin, encode
+from store.format import Origin
 from store.history import Head
 from store.home import Home, WorkspaceIdentity, WorkspaceStore
 from store.lock import Lock
 from store.refs import CheckpointId, LayerRef
 from vfs import identities
+from vfs.apply import open_attic
 from vfs.core import Core
 from vfs.graft import Grafter
 from vfs.host import Host
@@ -25,6 +26,7 @@ from vfs.inode import FIRST_NEW_INO
 from vfs.records import JOURNAL_VERSION, Start
 from vfs.recovery import Journal, Replay, read_journals
 from vfs.roots import Roots
+from vfs.seal import LayerSealer
 from vfs.swap import Swap
 from vfs.timeline import SealTask
 from vfs.tree import Root
@@ -51,20 +53,12 @@ def open_store(home: Home, base_fd: int, path: bytes) -> tuple[WorkspaceStore, L
     return store, store.lock()
 
 
-def attic_trees(attic_dir: bytes) -> dict[int, int]:
-    """Descriptors of the attic's folders by number."""
-    trees = {}
-    for name in os.listdir(attic_dir):
-        if name.isdigit():
-            trees[int(name)] = os.open(os.path.join(attic_dir, name), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    return trees
-
-
 def open_workspace_tree(
     home: Home, store: WorkspaceStore, lock: Lock, base_fd: int, now: Callable[[], int], notes: list[str]
 ) -> Opened:
     """Bring back the tree. Raises StoreError; then nothing has been changed."""
-    host = Host({0: base_fd, **attic_trees(store.attic_dir)})
+    host = Host({0: base_fd})
+    open_attic(host, store.attic_dir)
     roots = Roots(home.objects, home.pages, host, store.history, store.generations)
     head = store.history.read_head()
     if head is None:
@@ -80,10 +74,9 @@ def base_root(host: Host, generation: int) -> Root:
     return Root(directory, None, generation)  # type: ignore[arg-type]
 
 
-def store_plain(home: Home, root: Root, parent: LayerRef | None) -> LayerRef:
-    """The layer of a tree without overrides, durably stored."""
-    layer = Layer(FORMAT_VERSION, parent, root.generation, root.directory, None)
-    ref = LayerRef(home.objects.put_node(encode(layer)))
+def store_layer(home: Home, root: Root) -> LayerRef:
+    """The layer of a tree, durably stored. Raises NoSpaceError."""
+    ref = LayerSealer(home.objects, home.pages).seal(root, None)
     home.objects.flush()
     return ref
 
@@ -91,7 +84,7 @@ def store_plain(home: Home, root: Root, parent: LayerRef | None) -> LayerRef:
 def _first_head(home: Home, store: WorkspaceStore, host: Host) -> Head:
     generation = store.generations.current
     with home.objects.sealing():
-        ref = store_plain(home, base_root(host, generation), None)
+        ref = store_layer(home, base_root(host, generation))
         first = store.history.begin(None, kind="base", label="base", generation=generation, layer=ref)
     head = Head(head=first.id, base=first.id, epoch=0, generation=generation, next_ino=FIRST_NEW_INO)
     store.history.write_head(head, sync=True)

@@ -414,6 +414,14 @@ class Tree:
         if not inode.lookups:
             self.evict(inode)
 
+    def forget_all(self) -> None:
+        """The kernel that knew inodes is gone: the mount has ended."""
+        for inode in list(self.inodes.values()):
+            if inode is not self.root:
+                inode.lookups = 0
+        for inode in list(self.inodes.values()):
+            self.evict(inode)
+
     def evict(self, inode: Inode) -> None:
         """Drop a live inode that nobody needs live: neither the kernel, nor a live child, nor an unfolded change."""
         at: Inode | None = inode
