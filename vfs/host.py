@@ -95,7 +95,7 @@ class Host:
         self._devices: dict[int, int] = {}
         self._root: tuple[int, int] | None = None
         self._mounts: frozenset[bytes] = frozenset()
-        self._names: dict[Ino, tuple[bytes, ...]] = {}
+        self._names: dict[tuple[int, Ino], tuple[bytes, ...]] = {}
         self.opened_up: dict[tuple[int, int], int] = {}
         """(device, inode) of what was opened up for reading, to the change time (nanoseconds) that this left."""
         if 0 in self._trees:
@@ -114,6 +114,14 @@ class Host:
     def add_tree(self, tree: int, fd: int) -> None:
         """Make the directory ``fd`` readable as tree number ``tree``."""
         self._trees[tree] = fd
+
+    def has_tree(self, tree: int) -> bool:
+        """True if tree number ``tree`` can be read."""
+        return tree in self._trees
+
+    def has_attic(self) -> bool:
+        """True if there is any folder of the attic."""
+        return any(self._trees)
 
     def tree(self, tree: int) -> int:
         """The descriptor of a tree."""
@@ -322,14 +330,14 @@ class Host:
         device = status.st_rdev if kind in (stat.S_IFCHR, stat.S_IFBLK) else 0
         return Special(attributes, kind, device)
 
-    def names(self, inos: Collection[Ino]) -> dict[Ino, tuple[bytes, ...]]:
-        """The paths in the base of each inode number, sorted. Lists every directory of the base the first time it is
+    def names(self, inos: Collection[Ino], tree: int = 0) -> dict[Ino, tuple[bytes, ...]]:
+        """The paths in one tree of each inode number, sorted. Lists every directory of the tree the first time it is
         asked for a number, so it is for files with several names only.
         """
-        missing = {ino for ino in inos if ino not in self._names}
+        missing = {ino for ino in inos if (tree, ino) not in self._names}
         if missing:
             found: dict[Ino, list[bytes]] = {ino: [] for ino in missing}
-            waiting = [Origin(0, b"")]
+            waiting = [Origin(tree, b"")]
             while waiting:
                 directory = waiting.pop()
                 for row in self.list(directory):
@@ -337,8 +345,8 @@ class Host:
                         found[row.ino].append(below(directory, row.name).path)
                     if row.type == stat.S_IFDIR >> 12:
                         waiting.append(below(directory, row.name))
-            self._names.update((ino, tuple(sorted(paths))) for ino, paths in found.items())
-        return {ino: self._names[ino] for ino in inos}
+            self._names.update(((tree, ino), tuple(sorted(paths))) for ino, paths in found.items())
+        return {ino: self._names[tree, ino] for ino in inos}
 
     def forget_names(self) -> None:
         """The base has changed: what ``names`` remembers is void."""

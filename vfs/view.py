@@ -13,15 +13,16 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from store.errors import FormatError
-from store.format import Absent, Directory, Entry, Layer, Linked, LinkTarget, Origin, Regular, Special, Symlink
-from store.nodes import Page, Pages, settled
+from store.format import Absent, Directory, Entry, Layer, Linked, LinkTarget, Origin, Regular, Special, Symlink, decode
+from store.nodes import ObjectStore, Page, Pages, settled
+from store.refs import NodeRef
 from vfs.errors import FsError
 from vfs.host import NEW_INO, below
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
-    from store.refs import Ino
+    from store.refs import Ino, LayerRef
     from vfs.host import Host
 
 Present: TypeAlias = Regular | Directory | Symlink | Special
@@ -65,6 +66,14 @@ class View:
         """The tree of a sealed layer. Raises MissingError or DamagedError if its link table cannot be read."""
         links = None if layer.links is None else pages.load(layer.links)
         return cls(pages, host, layer.root, links, layer.generation)
+
+    @classmethod
+    def load(cls, pages: Pages, host: Host, objects: ObjectStore, ref: LayerRef) -> View:
+        """The tree of the sealed layer ``ref``. Raises MissingError or DamagedError."""
+        layer = decode(objects.get_node(NodeRef(ref)))
+        if not isinstance(layer, Layer):
+            raise FormatError(f"object {ref.hex()} is not a layer")
+        return cls.of(pages, host, layer)
 
     @classmethod
     def base(cls, pages: Pages, host: Host, generation: int) -> View:
@@ -204,17 +213,26 @@ class View:
         lists the base once (``Host.names``). It is asked for only when a file with several names has changed.
         """
         found: dict[Ino, Names] = {ino: set() for ino in inos}
-        of_base = [ino for ino in found if ino < NEW_INO]
-        places = [(Origin(0, path), ino) for ino, paths in self.host.names(of_base).items() for path in paths]
-        for path, directory in self.held():
+        held = list(self.held())
+        for path, directory in held:
             for name, entry in self.overrides(directory):
                 if isinstance(entry, Linked) and entry.ino in found:
                     found[entry.ino].add(join(path, name))
-            for origin, ino in places:
-                rest = within(directory.origin, origin)
-                if rest and self.override(directory, rest.split(b"/", 1)[0]) is None:
-                    found[ino].add(join(path, rest))
+        of_base = [ino for ino in found if ino < NEW_INO]
+        for tree in {directory.origin.tree for _, directory in held if directory.origin is not None} if of_base else ():
+            for ino, paths in self.host.names(of_base, tree).items():
+                for old in paths:
+                    found[ino].update(self.shown(Origin(tree, old), held))
         return found
+
+    def shown(self, origin: Origin, held: Iterable[Held]) -> Iterator[bytes]:
+        """The paths at which what is at ``origin`` is seen because nothing overrides it; ``held`` as it came from
+        ``held()``.
+        """
+        for path, directory in held:
+            rest = within(directory.origin, origin)
+            if rest and self.override(directory, rest.split(b"/", 1)[0]) is None:
+                yield join(path, rest)
 
 
 def within(directory: Origin | None, origin: Origin) -> bytes | None:

@@ -54,6 +54,7 @@ class Thing:
     linked: bool = False
     nlink: int = 1
     origin: Origin | None = None
+    grafted: bool = False
     over: dict[bytes, Thing | None] = field(default_factory=dict)
 
     def attributes(self) -> Attributes:
@@ -172,7 +173,9 @@ class Overlay:
             assert child is not None
             if child.linked:
                 self.rows.setdefault(child.ino, child)
-            else:
+            elif name not in thing.over:
+                if thing.grafted:
+                    child.ino, child.grafted = self.world.new_ino(), True
                 thing.over[name] = child
             thing = child
         return thing
@@ -324,7 +327,7 @@ class Overlay:
             self._put(path, new)
 
     def _renumber(self, thing: Thing) -> None:
-        thing.ino = self.world.new_ino()
+        thing.ino, thing.grafted = self.world.new_ino(), True
         if thing.linked:
             thing.linked, thing.nlink = False, 1
         for child in thing.over.values():
@@ -369,7 +372,7 @@ class Overlay:
 def snapshot(view: View, contents: Contents) -> dict[bytes, tuple]:
     """Everything that ``view`` shows, by path: type, mode, owner, mtime, xattrs, content, and which names are one."""
     found = {}
-    groups: dict[int, list[bytes]] = {}
+    groups: dict[object, list[bytes]] = {}
     for path, entry in view.walk():
         a = entry.attributes
         if isinstance(entry, Regular):
@@ -382,14 +385,22 @@ def snapshot(view: View, contents: Contents) -> dict[bytes, tuple]:
             kind, value = stat.S_IFDIR, None
         found[path] = (kind, a.mode, a.uid, a.gid, a.mtime_ns, a.xattrs, value)
         if kind != stat.S_IFDIR:
-            groups.setdefault(a.ino, []).append(path)
+            groups.setdefault(a.ino if is_linked(view, entry) else path, []).append(path)
     return _grouped(found, groups)
+
+
+def is_linked(view: View, entry) -> bool:
+    """True if the inode may have several names. A base file in a directory that is shown twice has not."""
+    if view.row(entry.attributes.ino) is not None:
+        return True
+    content = getattr(entry, "content", None)
+    return isinstance(content, Original) and view.host.stat(content.origin).st_nlink > 1
 
 
 def snapshot_of(top: str) -> dict[bytes, tuple]:
     """As ``snapshot``, of a real directory."""
     found = {}
-    groups: dict[int, list[bytes]] = {}
+    groups: dict[object, list[bytes]] = {}
     root = os.fsencode(top)
     waiting = [b""]
     while waiting:
@@ -416,7 +427,7 @@ def snapshot_of(top: str) -> dict[bytes, tuple]:
     return _grouped(found, groups)
 
 
-def _grouped(found: dict[bytes, tuple], groups: dict[int, list[bytes]]) -> dict[bytes, tuple]:
+def _grouped(found: dict[bytes, tuple], groups: dict[object, list[bytes]]) -> dict[bytes, tuple]:
     for paths in groups.values():
         for path in paths:
             found[path] += (tuple(sorted(paths)),)
