@@ -179,6 +179,8 @@ def serve(fd: int, dispatcher: Dispatcher, member: Member) -> bool:
                 write(fd, reply)
             elif reply is not None:
                 writev(fd, reply)
+            elif not length:
+                return False
         except OSError as error:
             if error.errno in GONE:
                 return False

@@ -60,7 +60,13 @@ class Touch(msgspec.Struct, frozen=True):
     ino: Ino
 
 
-Part: TypeAlias = Appear | Vanish | Touch
+class Knock(msgspec.Struct, frozen=True):
+    """``name`` in the root is asked for, only to see who answers."""
+
+    name: bytes
+
+
+Part: TypeAlias = Appear | Vanish | Touch | Knock
 
 ABSENT: Final = "absent"
 
@@ -73,12 +79,17 @@ class Disguise:
         self._lock = threading.Lock()
         self.thread = -1
         self.part: Part | None = None
+        self.heard: bytes | None = None
+        """The name of the last knock that reached us."""
         self.lent: Counter[Ino] = Counter()
         """Lookups that the kernel counts and the file system does not: those of vanished names."""
 
     def lookup(self, parent: Ino, name: bytes) -> Attributes | Literal["absent"] | None:
         """ABSENT, or the vanished inode (not to be remembered under that name), or None for the truth."""
         match self.part:
+            case Knock(name=n) if n == name:
+                self.heard = name
+                return ABSENT
             case Appear(parent=p, name=n) if p == parent and n == name:
                 return ABSENT
             case Vanish(parent=p, name=n, ino=ino, mode=mode) if p == parent and n == name:

@@ -138,8 +138,12 @@ def _hint(said: str) -> str:
 def unmount(point: bytes, *, lazy: bool = False) -> None:
     """Take the mount at ``point`` away. ``lazy`` detaches it at once, also if it is in use or its server is dead.
 
-    Raises BusyError if it is in use and MountError if there is none or it is not ours to unmount.
+    Raises BusyError if it is in use and MountError if there is none or what is on top there is not ours.
     """
+    top = mountinfo.mount_at(point)
+    if top is not None and not top.is_ours:
+        kind = os.fsdecode(top.type)
+        raise MountError(f"another file system ({kind}) is mounted at {os.fsdecode(point)}", "unmount that first")
     if os.geteuid() == 0:
         flags = UMOUNT_NOFOLLOW | (MNT_DETACH if lazy else 0)
         if _libc.umount2(point, flags) == 0:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 
 from store.refs import Ino
 from vfs.channel import Invalidations, Touched
-from vfs.disguise import Appear, Disguise, Part, Touch, Vanish
+from vfs.disguise import Appear, Disguise, Knock, Part, Touch, Vanish
 
 _MARK = re.compile(rb"^(?:inotify wd:\S+|fanotify)(?: ino:(\w+))? sdev:(\w+)", re.MULTILINE)
 
@@ -96,10 +96,25 @@ class Watchers:
                 marks = watched(device)
                 if marks:
                     self._disguise.thread = threading.get_native_id()
-                    self._play(_Steps(root, device), marks, list(touched))
+                    if self._is_ours(root):
+                        self._play(_Steps(root, device), marks, list(touched))
             finally:
                 self._disguise.thread = -1
                 os.close(root)
+
+    def _is_ours(self, root: int) -> bool:
+        """True if requests at ``root`` reach our server and it knows this thread. Otherwise (another mount lies on
+        top, thread ids differ between namespaces) what we play would be real, on somebody's files.
+        """
+        name = b".plyfs-knock-" + os.urandom(8).hex().encode()
+        self._disguise.part = Knock(name)
+        try:
+            os.stat(name, dir_fd=root)
+        except OSError:
+            return self._disguise.heard == name
+        finally:
+            self._disguise.part = None
+        return False
 
     def _play(self, steps: _Steps, marks: Watched, touched: list[Touched]) -> None:
         try:
@@ -157,15 +172,24 @@ class Watchers:
             if stat.S_ISREG(mode):
                 self._rewrite(fd, name, ino)
         elif not stat.S_ISLNK(mode):
-            self._as(Touch(ino), lambda: os.utime(name, dir_fd=fd, follow_symlinks=False))
+            self._touch(fd, name, ino)
+
+    def _touch(self, fd: int, name: bytes, ino: Ino) -> None:
+        """ATTRIB, if ``name`` still is ``ino`` and nothing is mounted there."""
+        file = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+        try:
+            if _is_inode(file, fd, ino):
+                self._as(Touch(ino), lambda: os.utime(f"/proc/self/fd/{file}"))
+        finally:
+            os.close(file)
 
     def _rewrite(self, fd: int, name: bytes, ino: Ino) -> None:
         """MODIFY, ATTRIB and CLOSE_WRITE without writing: cut the file to the size that it has."""
         file = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=fd)
         try:
-            status = os.fstat(file)
-            if status.st_ino == ino:
-                self._as(Touch(ino), lambda: os.ftruncate(file, status.st_size))
+            if _is_inode(file, fd, ino):
+                size = os.fstat(file).st_size
+                self._as(Touch(ino), lambda: os.ftruncate(file, size))
                 self._as(Touch(ino), lambda: os.utime(file))
         finally:
             os.close(file)
@@ -176,6 +200,12 @@ class Watchers:
             act()
         finally:
             self._disguise.part = None
+
+
+def _is_inode(file: int, parent: int, ino: Ino) -> bool:
+    """True if ``file`` is inode ``ino`` on the file system of ``parent``."""
+    status = os.fstat(file)
+    return status.st_ino == ino and status.st_dev == os.fstat(parent).st_dev
 
 
 class _Steps:

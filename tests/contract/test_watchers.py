@@ -224,6 +224,37 @@ def test_what_is_mounted_inside_stays_mounted(place: Path, restored: Restored, w
         subprocess.run(["umount", "-l", place / "inner"], check=False, timeout=10)
 
 
+@pytest.mark.root
+@pytest.mark.parametrize("why", ["covered", "stranger"])
+def test_nothing_is_played_on_files_that_are_not_ours(
+    place: Path, server: Server, restored: Restored, watch: type[Inotify], why: str
+) -> None:
+    """Another file system lies over the mount, or the server does not know our thread: then it would all be real."""
+    server.run("import threading; native = threading.get_native_id")
+    if why == "covered":
+        subprocess.run(["mount", "-t", "tmpfs", "cover", server.path], check=True, timeout=10)
+    try:
+        place.mkdir(exist_ok=True)
+        for name in ("keep", "f"):
+            (place / name).write_bytes(b"precious")
+        inotify = watch(place)
+        if why == "stranger":
+            server.run("threading.get_native_id = lambda: 999999999")
+        here = os.fsencode(place.name)
+        server.run(f"""
+old, new = (77, 0o100644), (78, 0o100644)
+there = {here!r} + b"/"
+channel.wake([Touched(there + b"keep", old, None), Touched(there + b"f", old, new), Touched(there + b"x", None, new)])
+""")
+        assert sorted(os.listdir(place)) == ["f", "keep"]
+        assert (place / "keep").read_bytes() == b"precious"
+        assert not [event for event in inotify.events() if event[1] in ("CREATE", "DELETE", "MODIFY")]
+    finally:
+        server.run("threading.get_native_id = native")
+        if why == "covered":
+            subprocess.run(["umount", "-l", server.path], check=False, timeout=10)
+
+
 def test_marks_are_read_as_the_kernel_writes_them() -> None:
     text = (
         b"pos:\t0\nflags:\t02004000\nmnt_id:\t15\nino:\t2058\n"

@@ -151,6 +151,21 @@ def test_root_mounts_and_unmounts(point: Path) -> None:
 
 @mounted
 @pytest.mark.root
+def test_what_somebody_else_mounted_on_top_is_left_alone(point: Path) -> None:
+    server = Server(point)
+    try:
+        subprocess.run(["mount", "-t", "tmpfs", "cover", point], check=True, timeout=10)
+        with pytest.raises(mountpoint.MountError, match=r"another file system \(tmpfs\)"):
+            mountpoint.unmount(os.fsencode(point), lazy=True)
+        subprocess.run(["umount", point], check=True, timeout=10)
+        assert mountpoint.state(os.fsencode(point)) == "alive"
+        mountpoint.unmount(os.fsencode(point))
+    finally:
+        server.close()
+
+
+@mounted
+@pytest.mark.root
 def test_mounting_where_nothing_can_be_mounted(point: Path) -> None:
     with pytest.raises(mountpoint.MountError) as caught:
         mountpoint.mount(os.fsencode(point / "absent"))
@@ -209,6 +224,7 @@ def test_a_silent_server_is_noticed_and_can_be_aborted(point: Path, fusectl: Non
     server = Server(point)
     try:
         server.process.send_signal(signal.SIGSTOP)
+        os.waitpid(server.process.pid, os.WUNTRACED)  # until it has stopped
         assert mountpoint.state(os.fsencode(point), 0.2) == "unresponsive"
         mountpoint.abort(os.fsencode(point))
         assert mountpoint.state(os.fsencode(point)) == "dead"
