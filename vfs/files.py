@@ -60,7 +60,13 @@ class Files:
             if offset >= end:
                 return b""
             runs = (inode.extents or self._tree.content_of(inode)).slice(offset, end)
-        return read_runs(runs, offset, end)
+        try:
+            return read_runs(runs, offset, end)
+        except FsError:
+            with self._tree.lock:
+                if not self._tree.refresh(inode):
+                    raise
+        return self.read(ino, offset, size)
 
     def lseek(self, ino: Ino, offset: int, whence: int) -> int:
         """SEEK_DATA and SEEK_HOLE of lseek(2). Raises FsError(ENXIO, EINVAL)."""

@@ -29,6 +29,7 @@ from vfs.channel import Channel, Invalidations, Touched
 from vfs.contents import Contents
 from vfs.errors import FsError
 from vfs.extents import Extents, read_runs
+from vfs.inode import Inode
 from vfs.keeper import Keeper
 from vfs.opening import Opened, open_store, open_workspace_tree
 from vfs.pending import Pending
@@ -137,6 +138,7 @@ class MountedWorkspace:
         self.timeline = Timeline(
             opened.core, store.history, opened.roots, opened.head, opened.baseline, self.sealing.submit, self._tell
         )
+        opened.core.tree.on_changed_below = self._changed_below
         self.timeline.on_head = lambda id: self._listener("head", {"head": id})
         self._keeper = Keeper(opened.core.barrier, self._problem)
         self._keeper.start()
@@ -205,6 +207,14 @@ class MountedWorkspace:
         if text not in self._health:
             self._health.append(text)
         self._listener("health", {"problems": self.health()})
+
+    def _changed_below(self, inode: Inode) -> None:
+        """Somebody writes to the base below the mount; the kernel is told by another thread than the one that asks."""
+        if self._channel is not None:
+            self._waker.invalidate(self._channel, Invalidations(contents=(inode.ino,)))
+        assert inode.origin is not None
+        name = os.fsdecode(inode.origin.path)
+        self._problem(f"{name} was changed below the mount: a program started before it may still work down there")
 
     def _tell(self, invalidations: Invalidations, touched: list[Touched]) -> None:
         if self._channel is not None:

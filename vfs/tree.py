@@ -106,6 +106,7 @@ class Tree:
         self.epoch = epoch
         self.version = 0
         self.replaying = False
+        self.on_changed_below: Callable[[Inode], None] = lambda _: None
         self.generation = root.generation
         self.links = root.links
         self.dirty_links: dict[Ino, Inode | None] = {}
@@ -177,6 +178,25 @@ class Tree:
     def lookup(self, parent: Ino, name: bytes) -> Inode | None:
         """As ``child``, probing the base as needed. For callers that hold the lock and may wait."""
         return self.child(self.directory(parent), name, self.probe(parent, name))
+
+    def refresh(self, inode: FileInode) -> bool:
+        """Take over what somebody made below the mount of a file that nobody has touched through it.
+
+        False if there is nothing new, or if the file is not the base's own any more: then the base must not matter.
+        """
+        if inode.entry is not None or inode.dirty or inode.rewritten or inode.origin is None:
+            return False
+        status = self.base_status(inode.origin)
+        if status is None or not stat.S_ISREG(status.st_mode):
+            return False
+        if (status.st_size, status.st_mtime_ns) == (inode.size, inode.mtime_ns):
+            return False
+        inode.size = status.st_size
+        inode.blocks = status.st_blocks
+        inode.mtime_ns, inode.ctime_ns = status.st_mtime_ns, status.st_ctime_ns
+        inode.extents = None
+        self.on_changed_below(inode)
+        return True
 
     # --- making inodes live ----------------------------------------------------------------------------------------
 
@@ -600,12 +620,18 @@ class Tree:
                 assert isinstance(pending, Pending)
                 inode.extents = Extents(pending.runs)
             elif isinstance(entry, Regular):
-                inode.extents = self.sources.extents(entry.content)
+                inode.extents = self._stored_extents(inode, entry.content)
             elif inode.origin is not None:
-                inode.extents = self.sources.extents(self.original(inode))
+                inode.extents = self._stored_extents(inode, self.original(inode))
             else:
                 inode.extents = Extents()
         return inode.extents
+
+    def _stored_extents(self, inode: FileInode, content: Content) -> Extents:
+        """The extents of ``content``; the holes of a sparse base file stay holes, so that they cost no space either."""
+        if isinstance(content, Original) and inode.blocks * 512 < content.size:
+            return Extents(self.sources.data_runs(content))
+        return self.sources.extents(content)
 
 
 def blocks_of(length: int) -> int:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 
-from vfs.channel import Channel, Touched
+from vfs.channel import Channel, Invalidations, Touched
 
 log = logging.getLogger(__name__)
 
@@ -25,16 +25,22 @@ class Waker:
     """The queue of what watchers are still to be told."""
 
     def __init__(self) -> None:
-        self._queue: deque[tuple[Channel, list[Touched]]] = deque()
+        self._queue: deque[tuple[Channel, list[Touched] | Invalidations]] = deque()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def wake(self, channel: Channel, touched: list[Touched]) -> None:
         """Have ``channel`` tell watchers what was touched. Returns at once."""
-        if not touched:
-            return
+        if touched:
+            self._put(channel, touched)
+
+    def invalidate(self, channel: Channel, invalidations: Invalidations) -> None:
+        """Have the kernel forget something, from a thread that answers no requests. Returns at once."""
+        self._put(channel, invalidations)
+
+    def _put(self, channel: Channel, work: list[Touched] | Invalidations) -> None:
         with self._lock:
-            self._queue.append((channel, touched))
+            self._queue.append((channel, work))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="plyfs-wake", daemon=True)
                 self._thread.start()
@@ -52,8 +58,11 @@ class Waker:
                 if not self._queue:
                     self._thread = None
                     return
-                channel, touched = self._queue.popleft()
+                channel, work = self._queue.popleft()
             try:
-                channel.wake(touched)
+                if isinstance(work, Invalidations):
+                    channel.invalidate(work)
+                else:
+                    channel.wake(work)
             except Exception:  # whatever it is, the files are right; only those who watch may not know yet
-                log.exception("watchers were not told of %d changes", len(touched))
+                log.exception("the kernel or watchers were not told of a change")
