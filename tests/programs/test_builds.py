@@ -56,13 +56,13 @@ def test_mount_and_remount_rebuild_nothing(project: Shell, workspace: Served) ->
 def test_undo_rebuilds_what_it_changed(project: Shell, workspace: Served) -> None:
     """Also when the edit undone is older than the object built from it."""
     workspace.mount()
-    workspace.checkpoint("built")
+    built = workspace.checkpoint()
     source = Path(workspace.path, "part3.c")
     source.write_text(source.read_text().replace("N * 3", "N * 4"))
     workspace.checkpoint("edited")
     assert _compiled(project) == ["part3.c"]
     time.sleep(0.02)
-    workspace.run("restore", "built", "part3.c")
+    workspace.run("restore", built, "part3.c")
     assert _compiled(project) == ["part3.c"]
     assert project.succeeds("make", "-q")
 
@@ -70,7 +70,6 @@ def test_undo_rebuilds_what_it_changed(project: Shell, workspace: Served) -> Non
 def test_undo_takes_the_build_along(project: Shell, workspace: Served) -> None:
     """Undoing a turn that edited and built leaves a tree where sources and objects fit each other."""
     workspace.mount()
-    workspace.checkpoint("built")
     header = Path(workspace.path, "common.h")
     header.write_text("#define N 6\n")
     assert len(_compiled(project)) == 9

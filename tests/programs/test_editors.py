@@ -19,8 +19,9 @@ def _vim(shell: Shell, name: str) -> None:
     if vim is None:
         lacking("no vim")
         return
-    # backupcopy=no renames the file to its backup and writes a new one in its place; `dir` puts the swap file beside.
-    settings = "set nocompatible backup writebackup backupcopy=no backupext=~ swapfile dir=."
+    # backupcopy=no renames the file to its backup and writes a new one in its place; `dir` puts the swap file beside,
+    # and backupskip would spare files below /tmp.
+    settings = "set nocompatible backup writebackup backupcopy=no backupext=~ backupskip= swapfile dir=."
     shell.run(vim, "-u", "NONE", "-es", "-c", settings, "-c", "%s/old/new/", "-c", "wq", name)
 
 
