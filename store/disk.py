@@ -180,6 +180,11 @@ class Disk:
         os.chmod(path, mode, dir_fd=dir_fd)
 
     @_typed
+    def touch(self, path: bytes) -> None:
+        """Set the file's times to now."""
+        os.utime(path)
+
+    @_typed
     def truncate(self, fd: int, length: int) -> None:
         """Cut the file to ``length`` bytes."""
         os.ftruncate(fd, length)

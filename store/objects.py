@@ -3,9 +3,10 @@
 Owns where they lie, that none is trusted before its bytes were checked, and when they are on the device. Does not own
 what they mean (``format``) nor which of them are needed (``sweep``).
 
-An object appears by rename or link, whole. Putting writes nothing to the device by itself: ``flush`` does, for all
-that was put since the last one. Whoever puts objects, and then writes down a reference to them, does both inside
-``sealing()``; a sweep deletes inside ``sweeping()``, so it never takes what is about to be referred to.
+An object appears by rename or link, whole; its mtime is when it was put last. Putting writes nothing to the device by
+itself: ``flush`` does, for all that was put since the last one. Whoever puts objects, and then writes down a reference
+to them, does both inside ``sealing()``; a sweep deletes inside ``sweeping()``, so it never takes what is about to be
+referred to.
 
 Concurrency: any thread and any number of processes.
 """
@@ -40,10 +41,11 @@ _REST = re.compile(rb"[0-9a-f]{62}")
 
 
 class Found(NamedTuple):
-    """An object as a walk over the store finds it. ``ref`` is its name; ``size`` its length in bytes."""
+    """An object as a walk over the store finds it: its name, its length in bytes, and when it was put last (ns)."""
 
     ref: bytes
     size: int
+    put_ns: int
 
 
 class Objects:
@@ -79,6 +81,13 @@ class Objects:
         """The length of an object in bytes, 0 if it is not there."""
         try:
             return os.stat(self.path(ref)).st_size
+        except FileNotFoundError:
+            return 0
+
+    def put_ns(self, ref: bytes) -> int:
+        """When an object was put last, also if it was there already (nanoseconds since 1970); 0 if it is not there."""
+        try:
+            return os.stat(self.path(ref)).st_mtime_ns
         except FileNotFoundError:
             return 0
 
@@ -206,6 +215,7 @@ class Objects:
                 self._disk.unlink(path)
             return
         self._disk.chmod(path, OBJECT_MODE)
+        self._disk.touch(path)
         if not keep:
             self._place(path, target, ref)
             return
@@ -248,6 +258,10 @@ class Objects:
             finally:
                 os.close(fd)
             self._remember(ref, False)
+        try:
+            self._disk.touch(path)  # a sweep can tell that somebody has just put it
+        except FileNotFoundError:
+            return False
         if not state:
             with self._guard:
                 self._unflushed.add(ref)
@@ -314,7 +328,7 @@ class Objects:
 
     def iterate(self) -> Iterator[bytes]:
         """The name of every object that is there, in no particular order."""
-        return (ref for ref, _ in self.walk())
+        return (found.ref for found in self.walk())
 
     def walk(self) -> Iterator[Found]:
         """Every object that is there, in no particular order. What comes or goes meanwhile may be missed or gone."""
@@ -323,10 +337,11 @@ class Objects:
                 for row in rows:
                     if _REST.fullmatch(row.name):
                         try:
-                            size = row.stat(follow_symlinks=False).st_size
+                            status = row.stat(follow_symlinks=False)
                         except FileNotFoundError:
                             continue
-                        yield Found(bytes.fromhex((directory + row.name).decode()), size)
+                        ref = bytes.fromhex((directory + row.name).decode())
+                        yield Found(ref, status.st_size, status.st_mtime_ns)
 
     def _fanout(self) -> list[bytes]:
         return sorted(name for name in os.listdir(self.root) if _FANOUT.fullmatch(name))

@@ -71,6 +71,10 @@ class Swept(msgspec.Struct, frozen=True):
     dry_run: bool
 
 
+CLOCK_SLACK_NS = 2 * 1_000_000_000
+"""How far the clock of the file system's times may be behind the one that checkpoints are stamped with."""
+
+
 class _Workspace:
     """One workspace during a sweep. ``mine`` is false if another process serves it.
 
@@ -85,6 +89,7 @@ class _Workspace:
         self._home = home
         self._journals: dict[bytes, CitingFile] = {}
         self._seen: list[tuple[int, int]] | None = None
+        self.sealing_since: int | None = None
 
     def now(self) -> WorkspaceStore:
         """What is recorded of it now, also by another process."""
@@ -104,9 +109,27 @@ class _Workspace:
         seen = [(found.st_ino, found.st_size) for found in map(os.stat, filter(os.path.exists, paths))]
         if seen != self._seen:
             store = self.now()
-            for layer in needed_layers(store, [one for one in store.history.all() if one.id not in gone]):
+            everything = store.history.all()
+            for layer in needed_layers(store, [one for one in everything if one.id not in gone]):
                 self.reach.add(layer)
+            self.sealing_since = sealing_since(store, everything)
         self._seen = seen
+
+
+def sealing_since(store: WorkspaceStore, everything: Iterable[Checkpoint]) -> int | None:
+    """A time before anything was put for a checkpoint that is not sealed yet; None if all are.
+
+    Sealing may have failed half-way, because the disk was full, and go on later from what it had put.
+    """
+    times = []
+    for checkpoint in everything:
+        if checkpoint.state == "sealing":
+            times.append(checkpoint.time_ns)
+            try:  # the clock may have jumped back, and checkpoints do not show that
+                times.append(os.stat(store.journal_path(checkpoint.epoch)).st_mtime_ns)
+            except FileNotFoundError:
+                pass
+    return min(times) - CLOCK_SLACK_NS if times else None
 
 
 def needed_layers(store: WorkspaceStore, kept: Iterable[Checkpoint]) -> Iterator[LayerRef]:
@@ -161,6 +184,7 @@ class _Sweep:
         self._given = Reach(home.objects)
         self._workspaces: list[_Workspace] = []
         self._going: dict[WorkspaceId, list[Checkpoint]] = {}
+        self._kept_since: int | None = None
 
     def run(self, progress: Callable[[int, int], None] | None) -> Swept:
         with ExitStack() as held:
@@ -280,7 +304,13 @@ class _Sweep:
             workspace.take_layers({one.id for one in self._going.get(workspace.store.id, ())})
             workspace.take_journals()
 
-    def _is_needed(self, ref: bytes) -> bool:
+        since = [workspace.sealing_since for workspace in self._workspaces if workspace.sealing_since is not None]
+        self._kept_since = min(since, default=None)
+
+    def _is_needed(self, found: Found) -> bool:
+        if self._kept_since is not None and found.put_ns >= self._kept_since:
+            return True
+        ref = found.ref
         return ref in self._given.refs or any(ref in workspace.reach.refs for workspace in self._workspaces)
 
     # What goes
@@ -291,7 +321,7 @@ class _Sweep:
         unreached: list[Found] = []
         kept = kept_size = 0
         for found in objects.walk():
-            if self._is_needed(found.ref):
+            if self._is_needed(found):
                 kept += 1
                 kept_size += found.size
             else:
@@ -304,7 +334,7 @@ class _Sweep:
                 # Whoever sealed meanwhile may have referred to something that was unreached before.
                 self._mark()
                 for found in unreached[start : start + BATCH]:
-                    if self._is_needed(found.ref):
+                    if self._is_needed(found._replace(put_ns=objects.put_ns(found.ref))):
                         kept += 1
                         kept_size += found.size
                         continue

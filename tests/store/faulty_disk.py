@@ -131,5 +131,5 @@ def _plain(name):
     return effect
 
 
-for _name in ("rename", "link", "unlink", "mkdir", "rmdir", "chmod"):
+for _name in ("rename", "link", "unlink", "mkdir", "rmdir", "chmod", "touch"):
     setattr(FaultyDisk, _name, _plain(_name))

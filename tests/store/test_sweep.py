@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 
 import msgspec
 import pytest
@@ -334,3 +335,41 @@ def test_a_checkpoint_made_during_a_sweep_keeps_what_it_refers_to(home, workspac
     assert done.objects >= 1
     assert read_tree(home, made[0].layer) == tree(77)
     all_readable(home, home.by_id(workspace.id))
+
+
+def test_what_was_put_for_a_checkpoint_that_waits_to_be_sealed_stays(home, workspace, chain, top):
+    """Sealing fails because the disk is full, and later goes on with pages that it takes to be stored."""
+    store = home.by_id(workspace.id)
+    reused = home.objects.put_blob(b"garbage until it is put again")
+    adopted = top + b"/private"
+    Disk().write_new(adopted, b"written long before")
+    garbage = home.objects.put_blob(b"garbage")
+    for path in (home.objects.path(reused), adopted, home.objects.path(garbage)):
+        os.utime(path, (1, 1))
+    home.clock.now = time.time_ns()
+    waiting = store.history.begin(chain[-1].id, epoch=9)
+    add_journal(store, 9)
+    with home.objects.sealing():
+        fresh = layer_of(home, tree(99))
+        home.objects.put_blob(b"garbage until it is put again")
+        home.objects.adopt(adopted, digest(b"written long before"))
+    with store.lock():
+        sweep(home)
+    for ref in (fresh, reused, digest(b"written long before")):
+        home.objects.verify(ref)
+    assert not home.objects.has(garbage)
+    store.history.seal(waiting.id, fresh)
+    sweep(home)
+    assert read_tree(home, fresh) == tree(99)
+    assert not home.objects.has(reused)
+
+
+def test_a_clock_that_was_ahead_does_not_hide_what_was_put(home, workspace, clock):
+    clock.now = time.time_ns() + 10**15
+    one = add_checkpoint(home, workspace, tree(1))
+    clock.now = time.time_ns()
+    workspace.history.begin(one.id, epoch=9)
+    add_journal(workspace, 9)
+    fresh = layer_of(home, tree(2))
+    sweep(home)
+    assert read_tree(home, fresh) == tree(2)
