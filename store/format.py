@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import stat
 from itertools import pairwise
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -216,7 +216,48 @@ class Layer(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
     links: _Node | None
 
 
-StoredObject: TypeAlias = LeafPage | BranchPage | ChunkList | Layer
+class RuleText(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A file of ignore patterns outside of the tree: ``base`` is the directory, from its repository's top, that its
+    patterns are relative to.
+    """
+
+    base: bytes
+    text: bytes
+
+
+class Repository(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A git repository whose rules were in force from ``path`` of the workspace down. ``prefix`` is where that is below
+    the repository's top, if the workspace is a part of it; ``texts`` come in growing precedence.
+    """
+
+    path: bytes
+    prefix: bytes
+    ignore_case: bool
+    texts: tuple[RuleText, ...]
+
+
+class LeftOut(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A path that was there and was not captured, with all below it, and why (one word)."""
+
+    path: bytes
+    reason: str
+
+
+class Scope(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag="scope"):
+    """What a scanned checkpoint speaks of: the policy in force and what it left out, sorted by path.
+
+    ``rules`` "git": what git ignores was left out, by the ``.gitignore`` files of the tree itself and by
+    ``repositories``. Files of more than ``max_bytes`` were left out too, if that is not 0. ``.git`` always is.
+    """
+
+    version: int
+    rules: Literal["git", "all"]
+    max_bytes: _Number
+    repositories: tuple[Repository, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+StoredObject: TypeAlias = LeafPage | BranchPage | ChunkList | Layer | Scope
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(StoredObject)
@@ -238,9 +279,9 @@ def decode(data: bytes) -> StoredObject:
         value = _decoder.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
         raise FormatError(f"not an object of format version {FORMAT_VERSION}: {error}") from error
-    if isinstance(value, Layer) and value.version != FORMAT_VERSION:
+    if isinstance(value, Layer | Scope) and value.version != FORMAT_VERSION:
         raise FormatError(
-            f"a layer of format version {value.version}; this plyfs reads version {FORMAT_VERSION}",
+            f"a {type(value).__name__.lower()} of format version {value.version}; this plyfs reads version {FORMAT_VERSION}",
             hint="use the plyfs release that wrote this store, or a newer one",
         )
     problem = _problem(value)
@@ -263,6 +304,16 @@ def _problem(value: StoredObject) -> str | None:
             return _pieces_problem(value.pieces)
         case Layer():
             return _entry_problem(value.root)
+        case Scope():
+            return _scope_problem(value)
+
+
+def _scope_problem(value: Scope) -> str | None:
+    left_out = [one.path for one in value.left_out]
+    repositories = [one.path for one in value.repositories]
+    if not _ascending(left_out) or not _ascending(repositories):
+        return "a scope whose paths are out of order"
+    return None if all(map(_is_plain, left_out + repositories)) else "a scope with a path that is no plain relative one"
 
 
 def _ascending(values: list[int] | list[bytes]) -> bool:

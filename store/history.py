@@ -22,7 +22,7 @@ from store.disk import Clock, Disk, Ids, read_file
 from store.errors import FormatError, NoSpaceError, UnknownCheckpointError
 from store.format import FORMAT_VERSION
 from store.frames import EventFile, frame, scan
-from store.refs import CheckpointId, LayerRef
+from store.refs import CheckpointId, LayerRef, NodeRef
 
 CheckpointKind = Literal["base", "user", "automatic", "outside", "hidden"]
 CheckpointState = Literal["sealing", "sealed"]
@@ -60,6 +60,15 @@ class Checkpoint(
     outside: tuple[bytes, ...]
 
 
+class Scoped(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag="scoped"):
+    """The checkpoint was scanned and speaks of no more than this scope. Stands before the checkpoint itself: one that
+    never came to be does no harm.
+    """
+
+    id: CheckpointId
+    scope: NodeRef
+
+
 class Sealed(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag="sealed", gc=False):
     """The checkpoint's layer and all below it are on the device."""
 
@@ -80,7 +89,7 @@ class Removed(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_field
     ids: tuple[CheckpointId, ...]
 
 
-Event: TypeAlias = Checkpoint | Sealed | Labelled | Removed
+Event: TypeAlias = Checkpoint | Scoped | Sealed | Labelled | Removed
 
 
 class Head(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag="head", kw_only=True):
@@ -122,6 +131,7 @@ class History:
         self._ids = ids
         self._file = EventFile(self.path, "history", disk)
         self._guard = threading.Lock()
+        self._scopes: dict[CheckpointId, NodeRef] = {}
         self._all: dict[CheckpointId, Checkpoint] = {}
         """In the order in which they were made."""
         self._shared = False
@@ -167,12 +177,16 @@ class History:
         match event:
             case Checkpoint():
                 known[event.id] = event
+            case Scoped():
+                self._scopes[event.id] = event.scope
             case Sealed():
                 known[event.id] = msgspec.structs.replace(known[event.id], layer=event.layer, state="sealed")
             case Labelled():
                 known[event.id] = msgspec.structs.replace(known[event.id], label=event.label)
             case Removed():
                 gone = {id: known.pop(id) for id in event.ids}
+                for id in gone:
+                    self._scopes.pop(id, None)
                 for id, checkpoint in known.items():
                     parent = checkpoint.parent
                     if parent in gone:
@@ -204,6 +218,10 @@ class History:
             raise UnknownCheckpointError(
                 f"there is no checkpoint {id}", hint="`plyfs log` lists the checkpoints"
             ) from None
+
+    def scope(self, id: CheckpointId) -> NodeRef | None:
+        """What a scanned checkpoint speaks of; None for one of a mount, which speaks of everything."""
+        return self._scopes.get(id)
 
     def children(self, id: CheckpointId | None) -> list[Checkpoint]:
         """The checkpoints made on top of ``id``, oldest first; for None those without a parent."""
@@ -284,6 +302,7 @@ class History:
         next_ino: int = 0,
         outside: tuple[bytes, ...] = (),
         layer: LayerRef | None = None,
+        scope: NodeRef | None = None,
     ) -> Checkpoint:
         """Record a new checkpoint on top of ``parent``, sealed already if its ``layer`` is given.
 
@@ -312,6 +331,9 @@ class History:
                 next_ino=next_ino,
                 outside=outside,
             )
+            if scope is not None:
+                self._file.append(_encode(Scoped(id, scope)))
+                self._scopes[id] = scope
             self._file.append(_encode(checkpoint))
             self._all[id] = checkpoint
             self._last_ns = checkpoint.time_ns
@@ -481,6 +503,8 @@ def events_that_make_sense(payloads: list[bytes]) -> list[bytes]:
                     event = msgspec.structs.replace(event, parent=before)
                 known.add(event.id)
                 before = event.id
+            case Scoped():
+                pass
             case Sealed() | Labelled():
                 if event.id not in known:
                     continue
