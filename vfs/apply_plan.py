@@ -27,6 +27,7 @@ from store.format import (
     Entry,
     Inline,
     Linked,
+    LinkTarget,
     Origin,
     Original,
     OriginPiece,
@@ -34,6 +35,8 @@ from store.format import (
     Special,
     Symlink,
 )
+from store.nodes import settled
+from store.refs import Ino
 from vfs.apply_claims import Claims
 from vfs.apply_inverse import Inverse
 from vfs.apply_record import Fix, Out, Put, Written
@@ -45,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from store.nodes import Page
-    from store.refs import Ino
     from vfs.contents import Contents
 
 Leaf: TypeAlias = Regular | Symlink | Special
@@ -150,6 +152,8 @@ class Planner:
         self._touched: set[bytes] = set()
         self._groups: dict[Ino, Group | None] = {}
         self._intact: dict[Content, bool] = {}
+        self._copied_links: dict[Ino, os.stat_result] = {}
+        self._base_rows = self._read_rows()
 
     def run(self) -> Draft:
         """The plan. Raises DamagedError if the tree cannot be read, FsError if the base cannot."""
@@ -158,6 +162,7 @@ class Planner:
         self._directory(b"", root, b"")
         self._other_names()
         self._presented()
+        self._name_copied_links()
         draft = self.draft
         if not draft.empty or self._touched:
             self._touched.add(b"")
@@ -414,9 +419,12 @@ class Planner:
         """
         self.inverse.shared(base, status)
         if remote:
-            ino = self.host.ino(status)
-            for other in self.host.names({ino})[ino]:
-                self.inverse.shared(other, status)
+            self._copied_links[self.host.ino(status)] = status
+
+    def _name_copied_links(self) -> None:
+        for ino, paths in self.host.names(self._copied_links).items():
+            for path in paths:
+                self.inverse.shared(path, self._copied_links[ino])
 
     def _check(self, base: bytes, status: os.stat_result) -> None:
         """Note a conflict if what is displaced or changed was changed below the mount."""
@@ -483,13 +491,17 @@ class Planner:
                 status = self.claims.status(content.origin.path)
                 assert status is not None
                 same = self.host.ino(status) == ino and not self._is_pinned(status, inode.attributes.mtime_ns)
-                return content.origin.path if same else None
+                return content.origin.path if same and not self._is_apart(content.origin.path, status) else None
             return None
         for path in self.host.names({ino})[ino]:
             status = self.claims.status(path)
             if status is not None and self._is_there(inode, path, status):
                 return path
         return None
+
+    def _is_apart(self, path: bytes, status: os.stat_result) -> bool:
+        """True if the tree shows the file at ``path`` as one with a single name, whatever the link table says."""
+        return status.st_nlink == 1 and self.claims.shown(path) is not None
 
     def _is_pinned(self, status: os.stat_result, mtime_ns: int) -> bool:
         """True if the file must not get the time ``mtime_ns``: one of its names may be in the attic, cited with the
@@ -536,11 +548,8 @@ class Planner:
 
     def _other_names(self) -> None:
         """The names in the base, of which the tree says nothing, of inodes that have a row in the link table."""
-        for key, _ in self.view.pages.items(self.view.links):
-            ino = int.from_bytes(key, "big")
-            if ino >= NEW_INO:
-                continue
-            group = self._group(ino)  # type: ignore[arg-type]
+        for ino in self._base_rows:
+            group = self._group(ino)
             if group is None:
                 self.draft.lost.extend(self._shown_names(ino).values())
             elif group.kept is not None:
@@ -552,16 +561,37 @@ class Planner:
                     self._displace(base, status)
                     self._link(path, group)
 
-    def _shown_names(self, ino: int) -> dict[bytes, bytes]:
+    def _read_rows(self) -> list[Ino]:
+        """The rows of the link table that stand for inodes of the base. It is listed once for all that need it."""
+        rows = []
+        unknown = set()
+        for key, row in self.view.pages.items(self.view.links):
+            ino = Ino(int.from_bytes(key, "big"))
+            if ino < NEW_INO:
+                rows.append(ino)
+                inode = settled(row.inode) if isinstance(row, LinkTarget) else row
+                if not isinstance(inode, Regular) or self._kept(ino, inode) is None:
+                    unknown.add(ino)
+        self.host.names(unknown)
+        return rows
+
+    def _shown_names(self, ino: Ino) -> dict[bytes, bytes]:
         """The names in the base of one of its inodes, to where the tree shows them without saying so itself."""
-        found = {base: self.claims.shown(base) for base in self.host.names({ino})[ino]}  # type: ignore[arg-type,index]
-        return {base: path for base, path in found.items() if path is not None}
+        found = {}
+        for base in self.host.names({ino})[ino]:
+            path = self.claims.shown(base)
+            status = self.claims.status(base)
+            if path is not None and status is not None and status.st_nlink > 1:  # else the row is not asked
+                found[base] = path
+        return found
 
     def _fix_group(self, group: Group) -> None:
         """The attributes of an inode that stays the base's."""
         assert group.kept is not None
         status = self.claims.status(group.kept)
         assert status is not None
+        if status.st_nlink == 1 and group.ino not in self.claims.linked:
+            return  # no name of the tree stands for the row
         if _equal(group.inode.attributes, self._now(group.kept, status)):
             return
         self._check(group.kept, status)

@@ -412,10 +412,21 @@ class _Translation:
         beside = Place(entry.origin, self.view.page(entry), entry.subdirectories)
         return self.directory(join(path, name), entry, beside, forced)
 
+    def _needed_in_attic(self) -> set[Ino]:
+        """The inodes of rows that names in the attic may look into: there nothing but the table tells what they are.
+        What the base still has as it was tells that by itself.
+        """
+        if not any(directory.origin is not None and directory.origin.tree for _, directory in self.view.held()):
+            return set()
+        rows = ((Ino(int.from_bytes(key, "big")), row) for key, row in self.pages.items(self.view.links))
+        return {ino for ino, row in rows if ino < NEW_INO and not _is_as_in_base(row)}
+
     def links(self, disturbed: set[Ino]) -> Page | None:
         """The link table: the tree's disturbed rows, and the inverse's for what the tree left to the old base."""
+        if self.view.links is None and not disturbed and not self.attic_rows:
+            return None
         rows: dict[bytes, Entry | None] = {link_key(ino): row for ino, row in self.attic_rows.items()}
-        for ino in disturbed:
+        for ino in disturbed | self._needed_in_attic():
             row = self.view.row(ino)
             found = self.inverse.view.row(ino) if row is None else self.rewriter.row(ino, row)
             if found is not None:
@@ -510,6 +521,14 @@ def _same_row(a: Entry | None, b: Entry | None) -> bool:
     if not isinstance(a, LinkTarget) or not isinstance(b, LinkTarget) or a.links != b.links:
         return False
     return same(settled(a.inode), settled(b.inode))  # type: ignore[arg-type]
+
+
+def _is_as_in_base(row: Entry) -> bool:
+    """True if a row only says of a file of the base what an apply leaves, or makes, true of that very file."""
+    inode = settled(row.inode) if isinstance(row, LinkTarget) else None
+    if not isinstance(inode, Regular) or not isinstance(inode.content, Original) or inode.content.origin.tree:
+        return False
+    return inode.attributes.mtime_ns == inode.content.mtime_ns
 
 
 def _deeper(forced: Forced, name: bytes) -> Forced:

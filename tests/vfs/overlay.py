@@ -391,7 +391,7 @@ def snapshot(view: View, contents: Contents) -> dict[bytes, tuple]:
 
 def is_linked(view: View, entry) -> bool:
     """True if the inode may have several names. A base file in a directory that is shown twice has not."""
-    if view.row(entry.attributes.ino) is not None:
+    if view.row(entry.attributes.ino) is not None and view.linked(entry.attributes.ino) == entry:
         return True
     content = getattr(entry, "content", None)
     return isinstance(content, Original) and view.host.stat(content.origin).st_nlink > 1

@@ -21,9 +21,15 @@ def world(tmp_path):
     world.close()
 
 
-def without_top_time(rows):
-    rows[b""] = rows[b""][:4] + rows[b""][5:]
-    return rows
+def looks_into_attic(view: View) -> bool:
+    """An apply of such a tree copies from the attic; a hard link between a copy and what was not copied comes apart
+    there and in older trees (each still has its bytes): nothing short of listing everything would tell.
+    """
+    return any(directory.origin is not None and directory.origin.tree for _, directory in view.held())
+
+
+def without_links(rows):
+    return {path: row[:7] for path, row in rows.items()}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -55,7 +61,11 @@ def check_random(world: World, seed: int, changes: int = 5) -> None:
         expected = snapshot(view, world.contents)
         old.append((view, expected))
         applied = run(world, view)
-        assert_same(snapshot_of(world.base), expected)
+        real = snapshot_of(world.base)
+        if looks_into_attic(view):
+            assert_same(without_links(real), without_links(expected))
+        else:
+            assert_same(real, expected)
         if applied is None:
             empty = View.base(world.pages, world.host, generation + 1)
             steps.append(None)
@@ -68,7 +78,10 @@ def check_random(world: World, seed: int, changes: int = 5) -> None:
         for before, was in old:
             now = translate_all(before, world.objects, steps[before.generation :])
             assert now.generation == generation + 1
-            assert_same(snapshot(now, world.contents), was)
+            found = snapshot(now, world.contents)
+            if any(looks_into_attic(step.applied) for step in steps):
+                found, was = without_links(found), without_links(was)
+            assert_same(found, was)
             check_counts(now)
 
 
