@@ -75,10 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
     except Exception as error:
-        expected = _expected(error)
-        if expected is None:
-            raise
-        return fail(expected, _wants_json(words))
+        return fail(_told(error), _wants_json(words))
 
 
 def _main(words: list[str]) -> int:
@@ -143,12 +140,16 @@ def fail(error: PlyfsError, as_json: bool) -> int:
     return exit_status(error.code)
 
 
-def _expected(error: Exception) -> PlyfsError | None:
-    """``error`` as a failure to tell of, None if it is a bug."""
+def _told(error: Exception) -> PlyfsError:
+    """``error`` as a failure to tell of; a bug is shown with its traceback."""
     from harness.messages import failure_of
 
     failure = failure_of(error)
-    return None if failure.code == "internal" else failure
+    if failure.code == "internal":
+        import traceback
+
+        traceback.print_exc()
+    return failure
 
 
 if __name__ == "__main__":

@@ -272,11 +272,17 @@ class Daemon:
                 self._stop.set()
 
     async def _watch_mount(self, served: ServedWorkspace, server: Server) -> None:
-        await trio.to_thread.run_sync(served.wait, abandon_on_cancel=True)
-        await server.settled()
-        if server.unmount_result is None:
-            log.warning("the mount is gone, and no client asked for that")
-            self._stop.set()
+        while True:
+            begun = server.unmounts_begun
+            await trio.to_thread.run_sync(served.wait, abandon_on_cancel=True)
+            await server.settled()
+            if server.unmount_result is not None:
+                return
+            if server.unmounts_begun == begun:
+                break
+            # An unmount took the mount away and failed afterwards: then it is served again, or gone for good.
+        log.warning("the mount is gone, and no client asked for that")
+        self._stop.set()
 
     async def _watch_unmount(self, server: Server) -> None:
         await server.unmounted.wait()

@@ -81,13 +81,15 @@ def revive(registry: Registry, entry: Entry, terminal: Terminal) -> Entry:
     try:
         while True:
             current = registry.read(entry.workspace)
-            if current is None:
+            if current is None and _is_settled(registry, entry.workspace):
                 raise PlyfsError(
                     "not_mounted",
                     f"{entry.workspace} has just been unmounted",
                     f"`plyfs mount {entry.workspace}` serves it again",
                 )
-            if not current.is_alive():
+            if current is None:
+                pass
+            elif not current.is_alive():
                 successor = _replace(registry, current, terminal)
                 if successor is not None:
                     return successor
@@ -98,6 +100,12 @@ def revive(registry: Registry, entry: Entry, terminal: Terminal) -> Entry:
                 waiting(time.monotonic() - started)
     finally:
         terminal.clear()
+
+
+def _is_settled(registry: Registry, workspace: str) -> bool:
+    """True if there is no entry, and nobody who is about to write one."""
+    with Claim(registry, workspace, "starter"):
+        return registry.read(workspace) is None
 
 
 def _listens(entry: Entry, seconds: float) -> bool:
@@ -121,8 +129,14 @@ def _replace(registry: Registry, dead: Entry, terminal: Terminal) -> Entry | Non
         if current is None or current.is_alive():
             return None
         terminal.note(f"plyfs: the daemon of {dead.workspace} (process {dead.pid}) is dead; starting another")
-        bury(registry, current)
-        result = launch(current.request, terminal.waiting(f"recovering {dead.workspace}"))
+        # The entry stays until the successor writes its own, so that others who look meanwhile do not find nothing.
+        if current.mountpoint is not None:
+            detach(current.mountpoint)
+        try:
+            result = launch(current.request, terminal.waiting(f"recovering {dead.workspace}"))
+        except BaseException:
+            registry.remove(current)
+            raise
         for note in result.get("notes", []):
             terminal.note(f"plyfs: {note}")
         return registry.read(dead.workspace)

@@ -17,6 +17,7 @@ import msgspec
 
 from harness.failure import PlyfsError
 from store.errors import StoreError
+from vfs.errors import FsError
 
 PROTOCOL_VERSION = 1
 
@@ -250,6 +251,8 @@ def failure_of(error: Exception) -> PlyfsError:
         return error
     if isinstance(error, StoreError):
         return PlyfsError(error.code, error.message, error.hint)
+    if isinstance(error, FsError):
+        return PlyfsError("failed", f"reading failed: {error}", "the daemon's log has more")
     if isinstance(error, OSError):
         where = f": {error.filename!r}" if error.filename else ""
         return PlyfsError("failed", f"{error.strerror or error}{where}", "the daemon's log has more")

@@ -22,10 +22,10 @@ from store.history import Head
 from store.home import Home, WorkspaceIdentity, WorkspaceStore
 from store.journal import read_journal
 from vfs import diff, patch
+from vfs.apply import open_attic
 from vfs.contents import Contents
 from vfs.host import Host
 from vfs.mounted import entry_size, listed
-from vfs.opening import attic_trees
 from vfs.roots import Roots
 from vfs.workspace import (
     CheckpointResult,
@@ -73,16 +73,15 @@ class OfflineWorkspace:
             )
         self._store: WorkspaceStore = store
         self._head: Head = head
-        self._trees = {0: self._fd, **attic_trees(store.attic_dir)}
-        host = Host(self._trees)
+        host = Host({0: self._fd})
+        open_attic(host, store.attic_dir)
         self._contents = Contents(self._home.objects, host)
         self._roots = Roots(self._home.objects, self._home.pages, host, store.history, store.generations)
 
     def close(self) -> None:
-        """Give up open files."""
+        """Give up open files; those of the attic end with the command."""
         self._store.close()
-        for fd in self._trees.values():
-            os.close(fd)
+        os.close(self._fd)
 
     def log(self, session: str | None = None) -> LogResult:
         """See ``Workspace``."""

@@ -106,6 +106,7 @@ class Server:
         self._unmount_over = trio.Event()
         self._stopping = False
         self._idle = trio.Event()
+        self.unmounts_begun = 0
         self.unmounted = trio.Event()
         """Set when a client's ``unmount`` has been carried out and answered."""
         self.unmount_result: UnmountResult | None = None
@@ -192,6 +193,7 @@ class Server:
 
     async def _unmount(self, request_id: messages.RequestId, params: messages.Params) -> tuple[object, bytes]:
         self._unmounting += 1
+        self.unmounts_begun += 1
         try:
             return await trio.to_thread.run_sync(self._answer_long, request_id, params)
         finally:

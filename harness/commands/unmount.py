@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from harness.invocation import Invocation
     from harness.options import Syntax
-    from harness.registry import Entry, Registry
+    from harness.registry import Entry
     from harness.terminal import Terminal
 
 GONE_SECONDS = 20.0
@@ -38,24 +38,20 @@ def run(invocation: Invocation) -> int:
 
 def unmount(invocation: Invocation, how: str, lazy: bool) -> dict[str, Any]:
     """Unmount, and wait until the daemon has gone."""
-    entry = invocation.entry()
     invocation.client()
     # The mount must not be held busy by the one who asks for its end.
     os.chdir("/")
     what = {"apply": "applying", "keep": "unmounting", "discard": "discarding"}[how]
     result = invocation.call("unmount", {"how": how, "lazy": lazy}, what)
-    await_end(invocation.registry, entry)
+    await_end(invocation.entry())
     return result
 
 
-def await_end(registry: Registry, entry: Entry) -> None:
-    """Wait until the entry is withdrawn, so that the next command finds nothing of it."""
+def await_end(entry: Entry) -> None:
+    """Wait until the daemon has ended, so that the next command finds nothing of it."""
     deadline = time.monotonic() + GONE_SECONDS
-    while time.monotonic() < deadline:
-        current = registry.read(entry.workspace)
-        if current is None or not current.is_alive():
-            return
-        time.sleep(0.01)
+    while entry.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.005)
 
 
 def _show(terminal: Terminal, result: dict[str, Any]) -> None:

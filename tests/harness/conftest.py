@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,14 @@ from tests.harness.serving_thread import ServerThread
 from tests.served import Plyfs, Served
 
 FAKE_MAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake_main.py")
+
+
+def until(condition: Callable[[], object], seconds: float = 10) -> None:
+    """Wait until ``condition`` holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 class FakePlyfs(Plyfs):

@@ -21,6 +21,11 @@ def main() -> int:
         from tests.fakes.workspace import open_fake
 
         return daemon_main(sys.argv[2:], open_fake)
+    if "--foreground" in sys.argv:
+        from harness import serving
+        from tests.fakes.workspace import open_fake
+
+        serving.open_workspace = open_fake  # type: ignore[assignment]
     from harness.cli import main as cli_main
 
     return cli_main(sys.argv[1:])

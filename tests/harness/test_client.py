@@ -76,9 +76,11 @@ def test_it_dies_in_the_middle(tmp_path: Path, said: bytes) -> None:
     "said", [b"nonsense\n", b"[]\n", b'{"id":1}\n', b'{"id":7,"result":{}}\n', b'{"id":1,"result":3}\n']
 )
 def test_it_talks_nonsense(tmp_path: Path, said: bytes) -> None:
-    with server(tmp_path / "s", lambda connection, number: connection.sendall(said)) as path:
-        with pytest.raises(PlyfsError) as caught:
-            Client(path).call("status")
+    def behave(connection: socket.socket, number: int) -> None:
+        connection.sendall(said)
+
+    with server(tmp_path / "s", behave) as path, pytest.raises(PlyfsError) as caught:
+        Client(path).call("status")
     assert caught.value.code == "protocol"
 
 
