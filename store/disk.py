@@ -243,6 +243,43 @@ def _syncfs() -> Callable[[int], int] | None:
     return call
 
 
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+
+
+@cache
+def _fallocate() -> Callable[[int, int, int, int], int] | None:
+    """fallocate(2) as a function giving an errno, None where there is none."""
+    if sys.platform != "linux":
+        return None
+    import ctypes
+
+    try:
+        function = ctypes.CDLL(None, use_errno=True).fallocate64
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+
+    def call(fd: int, mode: int, offset: int, length: int) -> int:
+        return ctypes.get_errno() if function(fd, mode, offset, length) else 0
+
+    return call
+
+
+def reserve_space(fd: int, offset: int, length: int) -> bool:
+    """Set space aside for ``length`` bytes at ``offset``, without changing the file's size. False if there is none;
+    True, too, where the system cannot set space aside.
+    """
+    call = _fallocate()
+    return call is None or call(fd, _KEEP_SIZE, offset, length) not in FULL
+
+
+def punch_hole(fd: int, offset: int, length: int) -> None:
+    """Give back the space of a range, which reads as zeros then; nothing happens where that cannot be done."""
+    call = _fallocate()
+    if call is not None:
+        call(fd, _KEEP_SIZE | _PUNCH_HOLE, offset, length)
+
+
 @cache
 def boot_id() -> str:
     """A word that names this run of the kernel: page cache written in another one may not have reached the device."""

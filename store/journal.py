@@ -15,7 +15,7 @@ import os
 
 import msgspec
 
-from store.disk import Disk, boot_id, read_file
+from store.disk import Disk, boot_id, read_file, reserve_space
 from store.errors import DamagedError, FormatError
 from store.format import FORMAT_VERSION
 from store.frames import Frames, FrameWriter, frame, scan
@@ -111,6 +111,10 @@ class JournalWriter:
             writer._frames.append_mark(_encode(contents.header))
         writer._frames.append_mark(_encode(Resumed(boot_id())))
         return writer
+
+    def reserve(self, length: int) -> bool:
+        """Set space aside for the next ``length`` bytes of records. False if the disk is full."""
+        return reserve_space(self._frames.fd, self._frames.size(), length)
 
     def sync(self) -> None:
         """Return when all records appended before are on the device."""

@@ -44,6 +44,7 @@ class Core:
         self.working = WorkingData(working_dir)
         self.epochs = Epochs(journal_dir, disk, self.working)
         self.tree = Tree(root, base, pages, self.sources, self.epochs.record, now, next_ino, epoch)
+        self.tree.give_up = self.epochs.give_up
         self.names = Namespace(self.tree)
         self.attributes = AttributeOperations(self.tree)
         self.files = Files(self.tree, self.working, self.attributes, self.barrier)

@@ -13,14 +13,25 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from store.disk import Disk
 from store.errors import NoSpaceError
 from store.journal import JournalContents, JournalWriter, journal_header
 from vfs.errors import FsError
+from vfs.extents import Run
+from vfs.reclaim import Reclaim
 from vfs.records import Op, Start, encode_record, encode_start
 from vfs.working import WorkingData, WorkingFile
+
+RESERVED_BYTES = 256 * 1024
+"""How much space of the journal is set aside at a time."""
+
+LAST_BYTES = 64 * 1024
+"""The part of it that only records may use which free space."""
+
+FRAME_BYTES = 8
 
 
 class Guard(Protocol):
@@ -54,6 +65,8 @@ class Epochs:
         self._current: Epoch | None = None
         self._closed: list[Epoch] = []
         self._sync_lock = threading.Lock()
+        self._room = 0
+        self.reclaim = Reclaim()
         self.muted = False
 
     @property
@@ -80,6 +93,7 @@ class Epochs:
             extra=encode_start(start),
         )
         journal = JournalWriter(self.path(start.epoch), self._disk, header)
+        self._room = 0
         self._close_current()
         self._current = Epoch(start, journal, 0, [])
         return self._current
@@ -102,19 +116,35 @@ class Epochs:
             self._closed.append(self._current)
         self._working.freeze()
 
-    def record(self, record: tuple[Any, ...]) -> None:
-        """Append ``record`` to the journal. Raises FsError(ENOSPC), and then it is not there."""
+    def record(self, record: tuple[Any, ...], frees: bool = False) -> None:
+        """Append ``record`` to the journal. Raises FsError(ENOSPC), and then it is not there.
+
+        A record that ``frees`` space may use the last of what is set aside, so that a full disk can be cleared.
+        """
         if self.muted:
             return
         epoch = self._current
         assert epoch is not None and epoch.journal is not None
+        payload = encode_record(record)
+        room = self._room - len(payload) - FRAME_BYTES
+        if room < LAST_BYTES:
+            if epoch.journal.reserve(RESERVED_BYTES):
+                room = RESERVED_BYTES - len(payload) - FRAME_BYTES
+            elif not frees:
+                raise FsError(errno.ENOSPC)
         try:
-            epoch.journal.append(encode_record(record))
+            epoch.journal.append(payload)
         except NoSpaceError as error:
             raise FsError(errno.ENOSPC) from error
         except OSError as error:
             raise FsError(error.errno or errno.EIO) from error
+        self._room = room
         epoch.records += 1
+
+    def give_up(self, runs: Iterable[Run]) -> None:
+        """The working data of ``runs`` is not needed any more, once what was recorded so far is durable."""
+        if not self.muted and self._current is not None:
+            self.reclaim.give_up(runs, self._current.records)
 
     def barrier(self, lock: Guard) -> None:
         """Return when every record so far, and the data that it cites, is on the disk. ``lock`` is the tree's.
@@ -145,6 +175,8 @@ class Epochs:
                 except OSError as error:
                     raise FsError(error.errno or errno.EIO) from error
                 epoch.durable = durable
+            with lock:
+                self.reclaim.collect(self.current.durable)
 
     def drop(self, number: int, lock: Guard) -> None:
         """The checkpoint that ended epoch ``number`` is sealed and durable: its journal and working files go."""

@@ -179,8 +179,17 @@ class Files:
         tree.introduce(inode)
         if size < inode.size:
             tree.content_of(inode)
-        tree.record((Op.SIZE, inode.ino, size, now))
+        tree.record((Op.SIZE, inode.ino, size, now), size < inode.size)
+        if size < inode.size:
+            self._give_up(inode, size, inode.size)
         self.apply_size(inode, size, now)
+
+    def _give_up(self, inode: FileInode, start: int, end: int) -> None:
+        """A range of ``inode`` is about to be dropped. Its private file is not written to again: what is given back
+        later must not be what somebody has put there meanwhile.
+        """
+        self._tree.give_up(self._tree.content_of(inode).slice(start, end))
+        inode.private = None
 
     def apply_size(self, inode: FileInode, size: int, now: int) -> None:
         """The change that SIZE records."""
@@ -214,7 +223,8 @@ class Files:
             now = tree.now()
             end = min(offset + length, inode.size)
             if offset < end:
-                tree.record((Op.HOLE, ino, offset, end - offset, now))
+                tree.record((Op.HOLE, ino, offset, end - offset, now), True)
+                self._give_up(inode, offset, end)
                 self.apply_hole(inode, offset, end - offset, now)
             if kind == FALLOC_ZERO_RANGE and not keep_size and offset + length > inode.size:
                 self.truncate(inode, offset + length, now)

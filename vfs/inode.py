@@ -22,6 +22,15 @@ FIRST_NEW_INO = 1 << 62
 """Numbers from here on belong to inodes made in a mount; smaller ones are the base's (``vfs.host``)."""
 
 
+TIME_MIN, TIME_MAX = -(1 << 63), (1 << 64) - 1
+"""The times (nanoseconds) that the format can hold: years 1677 to 2554."""
+
+
+def clamped(time_ns: int) -> int:
+    """The nearest time that can be stored."""
+    return TIME_MIN if time_ns < TIME_MIN else min(time_ns, TIME_MAX)
+
+
 class Inode:
     """Anything with an inode number. ``mode`` is the full st_mode, times are nanoseconds, ``blocks`` of 512 bytes.
 
@@ -88,8 +97,8 @@ class Inode:
             stat.S_IMODE(self.mode),
             self.uid,
             self.gid,
-            self.mtime_ns,
-            self.ctime_ns,
+            clamped(self.mtime_ns),
+            clamped(self.ctime_ns),
             tuple(sorted(self.xattrs.items())) if self.xattrs else (),
         )
 

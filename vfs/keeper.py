@@ -20,21 +20,31 @@ class Keeper:
     def __init__(self, barrier: Callable[[], None], on_problem: Callable[[str], None]) -> None:
         self._barrier = barrier
         self._on_problem = on_problem
-        self._stopping = threading.Event()
+        self._stopping = False
+        self._wanted = threading.Event()
         self._thread = threading.Thread(target=self._run, name="plyfs-keep", daemon=True)
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
 
+    def hurry(self) -> None:
+        """Do not wait for the next interval."""
+        self._wanted.set()
+
     def stop(self) -> None:
         """End, after what is being done."""
-        self._stopping.set()
+        self._stopping = True
+        self._wanted.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopping.wait(BARRIER_SECONDS):
+        while True:
+            self._wanted.wait(BARRIER_SECONDS)
+            self._wanted.clear()
+            if self._stopping:
+                return
             try:
                 self._barrier()
             except FsError as error:

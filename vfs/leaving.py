@@ -61,21 +61,23 @@ def leave(served: MountedWorkspace, channel: Channel, point: bytes, how: How, la
         saved = CheckpointId(result.id) if result.created else None
     served.sealing.drain()
     channel.stop(lazy=lazy)
-    try:
-        if how != "keep":  # what came between the checkpoint and the end of the mount
-            result = served.timeline.checkpoint(kind="automatic")
-            saved = CheckpointId(result.id) if result.created else saved
-        served.sealing.drain()
-        served.opened.core.barrier()
-        applied = _apply(served) if how == "apply" else None
-    except (StoreError, FsError, OSError) as error:
-        if lazy:
-            raise
-        served.serve_again()
-        raise _not_left(error) from error
-    kept = _settle(served, how, applied)
-    if applied is not None:
-        apply.finish(work_dir(served.opened.store), served.opened.base_fd, served.opened.store.attic_dir)
+    # From the first object that an apply puts until something refers to it, no sweep may come between.
+    with served.home.objects.sealing():
+        try:
+            if how != "keep":  # what came between the checkpoint and the end of the mount
+                result = served.timeline.checkpoint(kind="automatic")
+                saved = CheckpointId(result.id) if result.created else saved
+            served.sealing.drain()
+            served.opened.core.barrier()
+            applied = _apply(served) if how == "apply" else None
+        except (StoreError, FsError, OSError) as error:
+            if lazy:
+                raise
+            served.serve_again()
+            raise _not_left(error) from error
+        kept = _settle(served, how, applied)
+    if how == "apply":
+        finish(served.opened.store, served.opened.base_fd)
     conflicts = [] if applied is None else [os.fsdecode(path) for path in applied.conflicts]
     count = 0 if applied is None else applied.count
     head = served.timeline.head.head
@@ -114,28 +116,36 @@ def _apply(served: MountedWorkspace) -> Applied | None:
     opened = served.opened
     store = opened.store
     root = served.timeline.fold()[0]
-    with served.home.objects.sealing():
-        layer = store_layer(served.home, root)
-        view = View.load(served.home.pages, opened.host, served.home.objects, layer)
-        directory = os.path.join(store.path, b"leaving")
-        make_directories(store.disk, directory)
-        value = msgspec.msgpack.encode(Applying(root.generation, layer))
-        store.disk.replace(os.path.join(directory, b"applying"), value, sync=True)
-        return apply.apply(
-            view,
-            opened.host,
-            served.contents,
-            served.home.objects,
-            work_dir(store),
-            store.attic_dir,
-            overlaid.since(store),
-            presented_times(view, opened.core.tree),
-        )
+    layer = store_layer(served.home, root)
+    view = View.load(served.home.pages, opened.host, served.home.objects, layer)
+    directory = os.path.join(store.path, b"leaving")
+    make_directories(store.disk, directory)
+    value = msgspec.msgpack.encode(Applying(root.generation, layer))
+    store.disk.replace(os.path.join(directory, b"applying"), value, sync=True)
+    return apply.apply(
+        view,
+        opened.host,
+        served.contents,
+        served.home.objects,
+        work_dir(store),
+        store.attic_dir,
+        overlaid.since(store),
+        presented_times(view, opened.core.tree),
+    )
 
 
 def _applying(store: WorkspaceStore) -> Applying:
     data = read_file(os.path.join(store.path, b"leaving", b"applying"))
     return msgspec.msgpack.decode(data, type=Applying)
+
+
+def finish(store: WorkspaceStore, base_fd: int) -> None:
+    """Everything about an apply is written down, or there was none: clear away what it worked with."""
+    apply.finish(work_dir(store), base_fd, store.attic_dir)
+    try:
+        store.disk.unlink(os.path.join(store.path, b"leaving", b"applying"))
+    except FileNotFoundError:
+        pass
 
 
 def presented_times(view: View, tree: Tree) -> dict[bytes, int]:

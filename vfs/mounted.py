@@ -66,6 +66,9 @@ TRIES = 4
 GC_THRESHOLD = (50_000, 20, 100)
 """Live inodes are many, live long and are let go by hand: collecting cycles as often as Python does costs a fifth."""
 
+RECURSION_LIMIT, STACK_BYTES = 20_000, 64 << 20
+"""Trees are walked by recursion, so this bounds how deep directories may lie in each other (about 5,000)."""
+
 SWITCH_SECONDS = 0.0005
 """How long the sealer may keep the interpreter while a request waits (Python's default is 5 ms)."""
 
@@ -114,6 +117,8 @@ class MountedWorkspace:
         """Recover what a crash left, and serve; returns once the mount answers. Raises StoreError."""
         gc.set_threshold(*GC_THRESHOLD)
         sys.setswitchinterval(SWITCH_SECONDS)
+        sys.setrecursionlimit(RECURSION_LIMIT)
+        threading.stack_size(STACK_BYTES)
         self.home = Home.open(self._options.home)
         base_fd = os.open(self._workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         store, lock = open_store(self.home, base_fd, self._workspace)
@@ -141,6 +146,7 @@ class MountedWorkspace:
         opened.core.tree.on_changed_below = self._changed_below
         self.timeline.on_head = lambda id: self._listener("head", {"head": id})
         self._keeper = Keeper(opened.core.barrier, self._problem)
+        opened.core.epochs.reclaim.on_much = self._keeper.hurry
         self._keeper.start()
         self.sealing.start()
         for task in opened.tasks:
@@ -160,8 +166,8 @@ class MountedWorkspace:
             assert head is not None, "what was applied had a head"
             head, _ = leaving.applied_head(store, head, applied)
             store.history.write_head(head, sync=True)
-            apply.finish(work, base_fd, store.attic_dir)
             self._notes.append("an apply that had been interrupted was finished")
+        leaving.finish(store, base_fd)
         overlaid.begin(store)
 
     def serve_again(self) -> None:

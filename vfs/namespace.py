@@ -324,7 +324,7 @@ class Namespace:
                 raise FsError(errno.ENOTDIR)
             tree.introduce(directory)
             now = tree.now()
-            tree.record((Op.REMOVE, parent, name, now))
+            tree.record((Op.REMOVE, parent, name, now), True)
             self.apply_remove(directory, name, inode, in_base, now)
 
     def apply_remove(

@@ -119,6 +119,9 @@ def decode_start(data: bytes) -> Start:
 class Recorder(Protocol):
     """Where records go before an operation is answered."""
 
-    def __call__(self, record: tuple[Any, ...]) -> None:
-        """Append ``record``. Raises FsError (ENOSPC); then nothing of the operation may have happened."""
+    def __call__(self, record: tuple[Any, ...], frees: bool = False) -> None:
+        """Append ``record``. Raises FsError (ENOSPC); then nothing of the operation may have happened.
+
+        ``frees``: the operation gives space back, so it should be possible on a full disk too.
+        """
         ...

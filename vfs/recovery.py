@@ -51,15 +51,23 @@ def read_journals(epochs: Epochs, head: Head) -> list[Journal]:
             os.unlink(epochs.path(number))
     journals: list[Journal] = []
     for number in [number for number in numbers if number <= head.epoch]:
-        journals.append(read_one(epochs.path(number)))
-        if journals[-1].cut:
+        journal = read_one(epochs.path(number))
+        if journal is None:
+            break
+        journals.append(journal)
+        if journal.cut:
             break
     return journals
 
 
-def read_one(path: bytes) -> Journal:
-    """One journal. After a power loss only what was on the disk for certain is taken (docs/format.md, "Journal")."""
+def read_one(path: bytes) -> Journal | None:
+    """One journal, None if a power loss took even its beginning: then nothing in it had been promised.
+
+    After a power loss only what was on the disk for certain is taken (docs/format.md, "Journal").
+    """
     contents = read_journal(path)
+    if not contents.header.boot:
+        return None
     if not contents.header.extra:
         raise DamagedError(f"journal {os.fsdecode(path)} does not say what it starts from")
     start = decode_start(contents.header.extra)

@@ -13,7 +13,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from store.format import (
@@ -35,7 +35,7 @@ from store.format import (
 from store.nodes import NO_CONTENT, Fresh, FreshDirectory, FreshRegular, Page, Pages, settled
 from store.refs import Ino
 from vfs.errors import FsError
-from vfs.extents import Extents
+from vfs.extents import Extents, Run
 from vfs.inode import FIRST_NEW_INO, ROOT, DirectoryInode, FileInode, Inode, SpecialInode, SymlinkInode
 from vfs.listing import Listing
 from vfs.pending import Pending
@@ -107,6 +107,7 @@ class Tree:
         self.version = 0
         self.replaying = False
         self.on_changed_below: Callable[[Inode], None] = lambda _: None
+        self.give_up: Callable[[Iterable[Run]], None] = lambda _: None
         self.generation = root.generation
         self.links = root.links
         self.dirty_links: dict[Ino, Inode | None] = {}
@@ -380,9 +381,9 @@ class Tree:
             at = at.parent
         for at in reversed(waiting):
             if at.parent is not None:
-                self.record((Op.KNOW, at.ino, at.parent.ino, at.name))
+                self.record((Op.KNOW, at.ino, at.parent.ino, at.name), True)
             elif at.linked:
-                self.record((Op.KNOW, at.ino, 0, b""))
+                self.record((Op.KNOW, at.ino, 0, b""), True)
             at.known = self.epoch
 
     def xattrs_of(self, inode: Inode) -> dict[bytes, bytes]:
@@ -453,6 +454,8 @@ class Tree:
             if isinstance(at, DirectoryInode) and (at.delta or any(c is not None for c in at.children.values())):
                 return
             self.inodes.pop(at.ino, None)
+            if not at.nlink and type(at) is FileInode and at.extents is not None:
+                self.give_up(at.extents.freeze())
             if at.linked:
                 for directory, name in self.places.pop(at.ino, ()):
                     if directory.children.get(name) is at:

@@ -13,6 +13,7 @@ import errno
 import os
 from typing import Final
 
+from store.disk import punch_hole
 from vfs.errors import FsError
 
 SPOOL_LIMIT: Final = 128 * 1024
@@ -67,6 +68,10 @@ class WorkingFile:
                 written += os.pwrite(self._fd, memoryview(data)[written:], offset + written)
         except OSError as error:
             raise FsError(error.errno or errno.EIO) from error
+
+    def punch(self, offset: int, length: int) -> None:
+        """Give back the space of a range that nothing cites; where that cannot be done it stays taken."""
+        punch_hole(self._fd, offset, length)
 
     def sync(self) -> None:
         """fdatasync(2), if anything was written since the last one."""
