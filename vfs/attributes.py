@@ -12,7 +12,7 @@ import stat
 from store.refs import Ino
 from vfs import acl
 from vfs.errors import FsError
-from vfs.inode import FileInode, Inode, SpecialInode, SymlinkInode
+from vfs.inode import FileInode, Inode, SpecialInode, SymlinkInode, clamped
 from vfs.records import Op
 from vfs.tree import Tree
 
@@ -20,6 +20,16 @@ XATTR_CREATE = 1
 XATTR_REPLACE = 2
 XATTR_SIZE_MAX = 65536
 XATTR_NAME_MAX = 255
+XATTR_SPACES = (b"user.", b"trusted.", b"security.")
+"""Where names of extended attributes may be, besides the two of ACLs (xattr(7))."""
+
+
+def check_xattr_name(name: bytes) -> None:
+    """Raise FsError for a name that no extended attribute here has, as on ext4."""
+    if name in XATTR_SPACES:
+        raise FsError(errno.EINVAL)
+    if not name.startswith(XATTR_SPACES) and name not in (acl.ACCESS, acl.DEFAULT):
+        raise FsError(errno.EOPNOTSUPP)
 
 
 class AttributeOperations:
@@ -49,8 +59,12 @@ class AttributeOperations:
         tree = self._tree
         if mode is not None:
             mode = stat.S_IFMT(inode.mode) | stat.S_IMODE(mode)
+        if atime_ns is not None:
+            atime_ns = clamped(atime_ns)
+        if mtime_ns is not None:
+            mtime_ns = clamped(mtime_ns)
         tree.introduce(inode)
-        now = tree.now() if ctime_ns is None else ctime_ns
+        now = tree.now() if ctime_ns is None else clamped(ctime_ns)
         tree.record((Op.SET, inode.ino, mode, uid, gid, atime_ns, mtime_ns, now))
         self.apply_set(inode, mode, uid, gid, atime_ns, mtime_ns, now)
 
@@ -85,10 +99,11 @@ class AttributeOperations:
     # --- extended attributes ---------------------------------------------------------------------------------------
 
     def getxattr(self, ino: Ino, name: bytes) -> bytes:
-        """The value of an extended attribute. Raises FsError(ENODATA)."""
+        """The value of an extended attribute. Raises FsError (ENODATA, EOPNOTSUPP)."""
         with self._tree.lock:
             value = self._tree.xattrs_of(self._tree.get(ino)).get(name)
         if value is None:
+            check_xattr_name(name)
             raise FsError(errno.ENODATA)
         return value
 
@@ -101,6 +116,7 @@ class AttributeOperations:
         """Set an extended attribute; ``flags`` XATTR_CREATE or XATTR_REPLACE. Raises FsError (EEXIST, ENODATA...)."""
         if len(name) > XATTR_NAME_MAX:
             raise FsError(errno.ERANGE)
+        check_xattr_name(name)
         if len(value) > XATTR_SIZE_MAX:
             raise FsError(errno.E2BIG)
         tree = self._tree
@@ -118,11 +134,14 @@ class AttributeOperations:
             self._change_xattr(inode, name, bytes(value))
 
     def removexattr(self, ino: Ino, name: bytes) -> None:
-        """Remove an extended attribute. Raises FsError(ENODATA)."""
+        """Remove an extended attribute; an ACL may be absent. Raises FsError (ENODATA, EOPNOTSUPP)."""
         tree = self._tree
         with tree.lock:
             inode = tree.get(ino)
             if name not in tree.xattrs_of(inode):
+                check_xattr_name(name)
+                if name in (acl.ACCESS, acl.DEFAULT):
+                    return
                 raise FsError(errno.ENODATA)
             self._change_xattr(inode, name, None)
 
