@@ -95,6 +95,11 @@ DirectoryRow = tuple[int, bytes, Ino, int]
 """One row of a listing: the offset after it (never 0), the name, the inode number, the type (``S_IF* >> 12``)."""
 
 
+def visible_xattrs(names: Iterable[bytes], uid: int) -> list[bytes]:
+    """The names that listxattr(2) shows to the user ``uid``: the trusted ones are root's alone (xattr(7))."""
+    return [name for name in names if uid == 0 or not name.startswith(b"trusted.")]
+
+
 class FileSystem(Protocol):
     """The core as a channel sees it. Every method may be called from any thread and raises ``vfs.errors.FsError``.
 

@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from store.refs import Ino
 from vfs import wire
-from vfs.channel import VALID_SECONDS, Attributes, Buffer, Caller, DirectoryRow, FileSystem
+from vfs.channel import VALID_SECONDS, Attributes, Buffer, Caller, DirectoryRow, FileSystem, visible_xattrs
 from vfs.disguise import ABSENT, Disguise
 from vfs.errors import FsError
 from vfs.wire import HEADER_SIZE, OUT_SIZE
@@ -478,7 +478,7 @@ class Dispatcher:
 
     def listxattr(self, h: Header, request: memoryview) -> Reply:
         size, _ = wire.GETXATTR_IN.unpack_from(request, HEADER_SIZE)
-        value = b"".join([name + b"\0" for name in self._fs.listxattr(Ino(h[3]))])
+        value = b"".join([name + b"\0" for name in visible_xattrs(self._fs.listxattr(Ino(h[3])), h[4])])
         return self._sized(h, size, value)
 
     def _sized(self, h: Header, size: int, value: bytes) -> Reply:

@@ -29,7 +29,16 @@ import trio
 
 from store.refs import Ino
 from vfs import mountpoint
-from vfs.channel import VALID_SECONDS, Attributes, Caller, FileSystem, Invalidations, Negotiated, Touched
+from vfs.channel import (
+    VALID_SECONDS,
+    Attributes,
+    Caller,
+    FileSystem,
+    Invalidations,
+    Negotiated,
+    Touched,
+    visible_xattrs,
+)
 from vfs.disguise import ABSENT, Disguise
 from vfs.errors import FsError
 from vfs.notify import parents
@@ -286,7 +295,7 @@ class Operations(pyfuse3.Operations):
 
     @_operation
     def listxattr(self, ino: int, context: Any) -> list[bytes]:
-        return list(self._fs.listxattr(Ino(ino)))
+        return visible_xattrs(self._fs.listxattr(Ino(ino)), context.uid)
 
     @_operation
     def removexattr(self, ino: int, name: bytes, context: Any) -> None:

@@ -19,6 +19,9 @@ from store.refs import BlobRef, NodeRef
 from vfs.errors import FsError
 from vfs.extents import Extents, Run
 
+MOST_PARTS = 1024
+"""Pieces of data between holes for which a sparse file of the base is taken apart."""
+
 
 class Descriptor:
     """An open file that closes itself when nobody uses it any more."""
@@ -172,6 +175,29 @@ class Sources:
                 return (Run(0, size, OriginSource(self, origin, size, mtime_ns), 0),) if size else ()
             case Chunked(list_ref, _):
                 return self._chunk_runs(list_ref)
+
+    def data_runs(self, content: Original) -> tuple[Run, ...]:
+        """As ``runs`` of a file of the base that has holes: its data alone, or all of it if that is in too many parts.
+
+        Raises FsError(EIO) if the file is not what was cited.
+        """
+        source = OriginSource(self, content.origin, content.size, content.mtime_ns)
+        whole = (Run(0, content.size, source, 0),)
+        descriptor = self.descriptor(source)
+        runs: list[Run] = []
+        at = 0
+        while at < content.size:
+            try:
+                start = os.lseek(descriptor.fd, at, os.SEEK_DATA)
+                at = min(os.lseek(descriptor.fd, start, os.SEEK_HOLE), content.size)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # a hole up to the end
+                    break
+                return whole
+            runs.append(Run(start, at, source, 0))
+            if len(runs) > MOST_PARTS:
+                return whole
+        return tuple(runs)
 
     def _chunk_runs(self, ref: NodeRef) -> tuple[Run, ...]:
         try:

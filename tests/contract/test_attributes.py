@@ -210,6 +210,15 @@ def test_extended_attributes_of_a_symlink_are_its_own(place: Path) -> None:
     assert os.listxattr(place / "f") == []
 
 
+@pytest.mark.root
+def test_trusted_attributes_are_for_root_alone(place: Path) -> None:
+    (place / "f").touch()
+    os.setxattr(place / "f", "trusted.x", b"1")
+    os.setxattr(place / "f", "user.x", b"1")
+    assert sorted(os.listxattr(place / "f")) == ["trusted.x", "user.x"]
+    assert as_nobody("import os, sys; print(os.listxattr(sys.argv[1]))", place / "f") == "['user.x']\n"
+
+
 def acl(user: int, named: tuple[int, int], group: int, mask: int, other: int) -> bytes:
     """An ACL with one named user, as the xattr holds it."""
     undefined = 0xFFFFFFFF
