@@ -21,7 +21,6 @@ from vfs.channel import Invalidations
 def numbers():
     return tuple(getattr(fs, 'tree', fs).inodes)
 """
-FRESH_ENTRIES = "channel.invalidate(Invalidations(everything=True))"
 FRESH_ATTRIBUTES = "channel.invalidate(Invalidations(attributes=numbers()))"
 FRESH_PAGES = "channel.invalidate(Invalidations(contents=numbers()))"
 
@@ -61,11 +60,8 @@ class Profile:
         return len(self.names)
 
     def lookup(self) -> int:
-        if self.server.run("channel.negotiated.epoch"):
-            self.server.run(FRESH_ENTRIES)
-        else:
-            names = [os.path.basename(name) for name in self.names]
-            self.server.run(f"channel.invalidate(Invalidations(entries=tuple((1, n) for n in {names})))")
+        names = [os.path.basename(name) for name in self.names]
+        self.server.run(f"channel.invalidate(Invalidations(entries=tuple((1, n) for n in {names})))")
         start = self._start()
         for name in self.names:
             os.stat(name)
