@@ -112,7 +112,12 @@ class Pool:
             server.close()
             server = None
         if server is None:
-            server = self._servers[kind, channel] = Server(open_directory(), channel, kind=kind)
+            path = open_directory()
+            try:
+                server = self._servers[kind, channel] = Server(path, channel, kind=kind)
+            except BaseException:
+                path.rmdir()
+                raise
         return server
 
     def close(self) -> None:
