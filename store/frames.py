@@ -20,7 +20,7 @@ from zlib import crc32
 
 import msgspec
 
-from store.disk import FULL, Disk, no_space, read_file
+from store.disk import FULL, Disk, no_space, read_file, reserve_space
 from store.errors import DamagedError, FormatError, NoSpaceError, StoreError
 from store.format import FORMAT_VERSION
 
@@ -256,6 +256,11 @@ class EventFile:
         """Add one event, after ``prepare``. Raises NoSpaceError, and then nothing was added."""
         assert self._writer is not None, "prepare() comes first"
         self._writer.append(payload)
+
+    def reserve(self, length: int) -> bool:
+        """Set space aside for the next ``length`` bytes, after ``prepare``. False if the disk is full."""
+        assert self._writer is not None, "prepare() comes first"
+        return reserve_space(self._writer.fd, self._writer.size(), length)
 
     def doubt(self) -> None:
         """After a ``sync`` that failed: the next append writes the whole file anew, durably."""

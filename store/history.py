@@ -27,6 +27,9 @@ from store.refs import CheckpointId, LayerRef, NodeRef
 CheckpointKind = Literal["base", "user", "automatic", "outside", "hidden"]
 CheckpointState = Literal["sealing", "sealed"]
 
+RESERVED_BYTES = 16 * 1024
+"""Space set aside for what must be recorded when the disk is full."""
+
 PREFIX_MIN = 4
 """A shorter prefix of an id names nothing."""
 
@@ -334,6 +337,8 @@ class History:
             if scope is not None:
                 self._file.append(_encode(Scoped(id, scope)))
                 self._scopes[id] = scope
+            if not self._file.reserve(RESERVED_BYTES):
+                raise NoSpaceError("the store is full: the checkpoint cannot be recorded", hint="free some space")
             self._file.append(_encode(checkpoint))
             self._all[id] = checkpoint
             self._last_ns = checkpoint.time_ns
@@ -380,6 +385,16 @@ class History:
             self._apply(event)
             self._children = self._by_node = None
         self.sync()
+
+    def withdraw(self, id: CheckpointId) -> None:
+        """Take back a checkpoint that was begun just now and has no children. Works on a full disk too, since ``begin``
+        set space aside for it.
+        """
+        with self._guard:
+            event = Removed((id,))
+            self._file.append(_encode(event))
+            self._apply(event)
+            self._children = self._by_node = None
 
     def _prepare(self) -> None:
         if missed := self._file.prepare():

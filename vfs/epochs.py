@@ -83,8 +83,8 @@ class Epochs:
         """The numbers of the journals that are there, in order."""
         return sorted(int(name) for name in os.listdir(self._directory) if name.isdigit())
 
-    def begin(self, start: Start) -> Epoch:
-        """Start a new epoch; the one before is closed. Raises NoSpaceError, and then nothing has happened."""
+    def prepare(self, start: Start) -> Epoch:
+        """The next epoch, with its journal, not entered yet. Raises NoSpaceError."""
         header = journal_header(
             start.epoch,
             head=start.head,
@@ -92,11 +92,23 @@ class Epochs:
             next_ino=start.next_ino,
             extra=encode_start(start),
         )
-        journal = JournalWriter(self.path(start.epoch), self._disk, header)
+        return Epoch(start, JournalWriter(self.path(start.epoch), self._disk, header), 0, [])
+
+    def abandon(self, epoch: Epoch) -> None:
+        """The epoch is not to be entered after all."""
+        if epoch.journal is not None:
+            epoch.journal.close()
+        self._disk.unlink(self.path(epoch.start.epoch))
+
+    def enter(self, epoch: Epoch) -> None:
+        """From now on records go to ``epoch``; the one before is closed, and what it wrote is frozen."""
         self._room = 0
         self._close_current()
-        self._current = Epoch(start, journal, 0, [])
-        return self._current
+        self._current = epoch
+
+    def begin(self, start: Start) -> None:
+        """Prepare and enter an epoch. Raises NoSpaceError, and then nothing has happened."""
+        self.enter(self.prepare(start))
 
     def resume(self, start: Start, contents: JournalContents) -> None:
         """Go on with an epoch that was just replayed; the working files that it cites are not written to again."""

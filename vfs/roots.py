@@ -52,6 +52,11 @@ class Roots:
         with self._lock:
             self._frozen[id] = root
 
+    def forget(self, id: CheckpointId) -> None:
+        """The checkpoint was withdrawn."""
+        with self._lock:
+            self._frozen.pop(id, None)
+
     def sealed(self, id: CheckpointId) -> None:
         """The checkpoint's layer is stored: its tree need not be kept here."""
         with self._lock:

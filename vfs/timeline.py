@@ -151,9 +151,11 @@ class Timeline:
                     return _result(head, False, began)
                 made = self._freeze(root, changed, kind, label, session, node)
                 start = self._start(made.id, made.id)
-                self._begin(start, self._head_at(made.id, start, redo=()))
+                task = SealTask(made.id, made.parent, root, made.epoch)
+                with self._withdrawing([task]):
+                    self._begin(start, self._head_at(made.id, start, redo=()))
                 self.baseline = root
-            self._seal(SealTask(made.id, made.parent, root, made.epoch))
+            self._seal(task)
             self.on_head(made.id)
             return _result(made, True, began)
 
@@ -191,6 +193,17 @@ class Timeline:
         self._roots.freeze(made.id, root)
         return made
 
+    @contextmanager
+    def _withdrawing(self, made: list[SealTask]) -> Iterator[None]:
+        """Take back the checkpoints that were recorded for a step that could not be made."""
+        try:
+            yield
+        except BaseException:
+            for task in reversed(made):
+                self._roots.forget(task.checkpoint)
+                self._history.withdraw(task.checkpoint)
+            raise
+
     def _start(
         self,
         head: CheckpointId,
@@ -217,9 +230,18 @@ class Timeline:
         )
 
     def _begin(self, start: Start, head: Head) -> None:
-        """Commit to a new epoch: its journal, then the head. The lock is held."""
-        self._core.epochs.begin(start)
-        self._history.write_head(head)
+        """Commit to a new epoch: its journal, then the head. The lock is held.
+
+        Raises NoSpaceError, and then the epoch before goes on.
+        """
+        epochs = self._core.epochs
+        epoch = epochs.prepare(start)
+        try:
+            self._history.write_head(head)
+        except BaseException:
+            epochs.abandon(epoch)
+            raise
+        epochs.enter(epoch)
         self.head = head
         self._tree.epoch = start.epoch
         self._tree.changed_since_fold = 0
@@ -335,7 +357,8 @@ class Timeline:
                     )
                 origin = self.head.head
                 saved, tasks = self._save(move)
-                self._untold.append((tasks, self._swap(move, saved, tasks)))
+                with self._withdrawing(tasks):
+                    self._untold.append((tasks, self._swap(move, saved, tasks)))
             shown = saved if saved is not None and self._history.get(saved).kind != "hidden" else None
             return Moved(self.head.head, origin, shown)
 
