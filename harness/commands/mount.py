@@ -49,7 +49,7 @@ def workspace_path(given: str | None, invocation: Invocation) -> str:
     else ``-C`` itself.
     """
     entry = invocation.registry.find(given or invocation.where())
-    if entry is not None and doctor.clear_way(invocation.registry, entry, invocation.terminal):
+    if entry is not None and doctor.clear_way(invocation.registry, entry, invocation.terminal) and given is None:
         return entry.workspace
     path = refusals.resolve(given or invocation.where())
     if given is None:
@@ -63,8 +63,10 @@ def serve(registry: Registry, request: dict[str, Any], terminal: Terminal) -> di
     registry.create()
     with Claim(registry, workspace, "starter"):
         entry = registry.read(workspace)
-        if entry is not None:
+        if entry is not None and entry.is_alive():
             raise served_already(entry.workspace, entry.pid, entry.mountpoint)
+        if entry is not None:
+            doctor.bury(registry, entry)
         refusals.check(workspace, request["mountpoint"], home_directory(), registry)
         try:
             result = launch(request, terminal.waiting(f"mounting {workspace}"))
