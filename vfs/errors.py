@@ -6,8 +6,11 @@ import os
 
 
 class FsError(Exception):
-    """A file system operation failed with ``errno``."""
+    """A file system operation failed with ``errno``. Made for every name that is looked up and not there, so cheap."""
 
     def __init__(self, errno: int, message: str = "") -> None:
-        super().__init__(message or os.strerror(errno))
         self.errno = errno
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message or os.strerror(self.errno)

@@ -97,6 +97,16 @@ def same_content(a: Value, b: Value) -> bool:
     return False
 
 
+def path_of(directory: DirectoryInode, name: bytes) -> bytes:
+    """The path of ``name`` in a live directory, relative to the root."""
+    parts = [name]
+    at: DirectoryInode | None = directory
+    while at is not None and at.parent is not None:
+        parts.append(at.name)
+        at = at.parent
+    return b"/".join(reversed(parts))
+
+
 def ino_of(value: Value) -> Ino:
     """The inode number that the tree gives to ``value``."""
     return value.ino if isinstance(value, Linked) else value.attributes.ino
@@ -271,14 +281,17 @@ class Swap:
                     live.nlink = after.links
                     self._take(live, after.inode)
                 continue
+            places = tree.places.pop(live.ino, set()) if live is not None and live.linked else set()
             if live is not None and live.linked:
-                self._detach_everywhere(live)
-            if after is not None or before is not None:
-                self._renew(ino, directory=False)
+                self._detach(live, places)
+            self._renew(ino, directory=False)
+            if live is not None and isinstance(after, LinkTarget):
+                row = tree.shown[ino].ino, entry_type(after.inode) << 12 | after.inode.attributes.mode
+                for directory, name in places:
+                    self._touched.append(Touched(path_of(directory, name), (live.ino, live.mode), row))
 
-    def _detach_everywhere(self, inode: Inode) -> None:
-        tree = self._tree
-        for directory, name in tree.places.pop(inode.ino, ()):
+    def _detach(self, inode: Inode, places: set[tuple[DirectoryInode, bytes]]) -> None:
+        for directory, name in places:
             if directory.children.get(name) is inode:
                 del directory.children[name]
             if directory.listing is not None:
@@ -366,7 +379,9 @@ class Swap:
         self._drop(inode)
 
     def _drop(self, inode: Inode) -> None:
-        if not inode.lookups:
+        if inode.lookups:
+            self._attributes.append(inode.ino)  # who holds it open sees that it has no name
+        else:
             self._tree.inodes.pop(inode.ino, None)
 
     def _renew(self, ino: Ino, directory: bool) -> None:
