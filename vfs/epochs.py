@@ -14,6 +14,7 @@ import errno
 import os
 import threading
 from collections.abc import Iterable
+from types import TracebackType
 from typing import Any, Protocol
 
 from store.disk import Disk
@@ -39,7 +40,9 @@ class Guard(Protocol):
 
     def __enter__(self) -> object: ...
 
-    def __exit__(self, *_: object) -> object: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> object: ...
 
 
 class Epoch:
