@@ -336,7 +336,7 @@ class Timeline:
             way.append(one)
         else:
             return {}  # another branch: everything on this one stays in its own checkpoints
-        kept: Mapping[bytes, str] = MappingProxyType({})
+        kept: dict[bytes, str] = {}
         for one in way:
             if one.session is None or one.session == session or one.parent is None:
                 continue
