@@ -131,8 +131,9 @@ def apply(
     attic = view.generation + 1
     grounds = Grounds(host.tree(0), STAGE_PREFIX + name.encode(), attic_dir, attic)
     record = Record(work, effects)
+    mtime_ns = os.fstat(host.tree(0)).st_mtime_ns
     try:
-        record.begin(grounds.stage_name, attic)
+        record.begin(grounds.stage_name, attic, mtime_ns)
         try:
             grounds.make_attic(effects)
             make_staged(grounds, draft.staged, contents, effects)
@@ -140,7 +141,7 @@ def apply(
             record.commit(plan)
         except Exception:
             if record.plan() is None:
-                abort(grounds, record, effects)
+                abort(grounds, mtime_ns, record, effects)
             raise
         applied = _carry_out(plan, grounds, record, effects)
     finally:
@@ -197,12 +198,12 @@ def resume(work: bytes, base_fd: int, attic_dir: bytes, effects: Effects | None 
             return _carry_out(plan, grounds, record, effects)
         finally:
             grounds.close()
+    record.sweep()
     intent = record.intent()
     if intent is not None:
-        attic, stage = intent
-        grounds = Grounds(base_fd, stage, attic_dir, attic)
+        grounds = Grounds(base_fd, intent.stage, attic_dir, intent.attic)
         try:
-            abort(grounds, record, effects)
+            abort(grounds, intent.mtime_ns, record, effects)
         finally:
             grounds.close()
     return None

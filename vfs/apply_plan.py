@@ -253,7 +253,10 @@ class Planner:
             at = path
             while at:
                 wanted = self._targets.get(at)
-                if wanted is not None and wanted.mode & 0o700 != 0o700:
+                base = self.claims.fallen(at) if wanted is None else None
+                status = None if base is None else self.claims.status(base)
+                mode = wanted.mode if wanted is not None else 0o700 if status is None else status.st_mode
+                if mode & 0o700 != 0o700 and (wanted is not None or stat.S_ISDIR(mode)):
                     self._touched.add(at)
                 at = parent(at)[0]
 

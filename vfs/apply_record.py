@@ -2,7 +2,7 @@
 
 Owns the values of a plan and the few files of its record in the workspace's store:
 
-``intent``  the name of the staging directory, written before it is made: what to clear away after a crash
+``intent``  what staging makes, written before it is made: what to clear away after a crash
 ``plan``  the plan; its appearance, by rename, is the commit: from then on an apply is only ever rolled forward
 ``progress-ID``  one line for each milestone of that plan, and each conflict that came up meanwhile
 
@@ -12,7 +12,7 @@ Does not own making a plan (``apply_plan``) nor carrying it out (``apply_run``).
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
@@ -91,6 +91,14 @@ class Plan(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=T
         return STAGE_PREFIX + self.id.encode()
 
 
+class Intent(NamedTuple):
+    """The number of the attic's new folder, the top directory's time before, and the staging directory's name."""
+
+    attic: int
+    mtime_ns: int
+    stage: bytes
+
+
 class Record:
     """The record of the one apply that may be going on in a workspace, in the directory ``path``."""
 
@@ -100,24 +108,29 @@ class Record:
         self._intent = os.path.join(path, b"intent")
         self._plan = os.path.join(path, b"plan")
 
-    def begin(self, stage: bytes, attic: int) -> None:
-        """Staging begins."""
+    def begin(self, stage: bytes, attic: int, mtime_ns: int) -> None:
+        """Staging begins; the top directory has the modification time ``mtime_ns``."""
         make_directories(self._effects.disk, self.path)
-        for name in os.listdir(self.path):
-            if name.startswith(b"progress-"):
-                self._unlink(os.path.join(self.path, name))
+        self.sweep()
         self._effects.step()
-        self._effects.disk.replace(self._intent, b"%d %s" % (attic, stage), sync=True)
+        self._effects.disk.replace(self._intent, b"%d %d %s" % (attic, mtime_ns, stage), sync=True)
 
-    def intent(self) -> tuple[int, bytes] | None:
-        """(attic folder, staging directory) of an apply that began staging, None if there is none."""
+    def sweep(self) -> None:
+        """There is no plan: remove the progress of an older one, if a crash left it."""
+        if os.path.isdir(self.path):
+            for name in os.listdir(self.path):
+                if name.startswith(b"progress-"):
+                    self._unlink(os.path.join(self.path, name))
+
+    def intent(self) -> Intent | None:
+        """The apply that began staging, None if there is none."""
         try:
-            attic, _, stage = read_file(self._intent).partition(b" ")
+            parts = read_file(self._intent).split(b" ")
         except FileNotFoundError:
             return None
-        if not attic.isdigit() or not stage.startswith(STAGE_PREFIX) or b"/" in stage:
+        if len(parts) != 3 or not parts[0].isdigit() or not parts[2].startswith(STAGE_PREFIX) or b"/" in parts[2]:
             raise FormatError(f"{os.fsdecode(self._intent)} cannot be read")
-        return int(attic), stage
+        return Intent(int(parts[0]), int(parts[1]), parts[2])
 
     def commit(self, plan: Plan) -> None:
         """From here on the plan will be carried out, whatever happens."""

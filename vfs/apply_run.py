@@ -107,6 +107,15 @@ class Runner:
             self._conflict(put.path)
             self._keep_foreign(put.path)
         self._make_way(parent(put.path)[0])
+        try:
+            self._place(put, source)
+        except FileNotFoundError:  # the directory was removed while we held it open
+            base.forget()
+            self._make_way(parent(put.path)[0])
+            self._place(put, source)
+
+    def _place(self, put: Put, source: bytes) -> None:
+        base = self._grounds.base
         if put.link:
             self._effects.link(base, source, base, put.path)
         else:
@@ -129,27 +138,29 @@ class Runner:
         self._effects.mkdir(base, path)
 
     def _fix(self, fix: Fix) -> None:
-        status = self._grounds.base.stat(fix.path)
-        if status is None or stat.S_IFMT(status.st_mode) != fix.file_type:
-            if fix.path:
-                self._conflict(fix.path)
-            return
-        self._effects.set_attributes(self._grounds.base, fix.path, fix.attributes)
+        base = self._grounds.base
+        status = base.stat(fix.path)
+        if status is not None and stat.S_IFMT(status.st_mode) == fix.file_type:
+            try:
+                self._effects.set_attributes(base, fix.path, fix.attributes)
+                return
+            except FileNotFoundError:
+                base.forget()
+        self._conflict(fix.path)
 
     def finish(self) -> None:
         """Everything is where it belongs and the generation is recorded: clear away what was needed for it."""
         base = self._grounds.base
-        self._grounds.base.forget()
-        if base.stat(self._plan.stage) is not None:
-            self._effects.remove_tree(base, self._plan.stage)
-            for fix in self._plan.directories:
-                if not fix.path:
-                    self._effects.set_attributes(base, b"", fix.attributes)
+        base.forget()
+        self._effects.remove_tree(base, self._plan.stage)
+        for fix in self._plan.directories:
+            if not fix.path:
+                self._effects.set_mtime(base, b"", fix.attributes.mtime_ns)
         self._effects.sync(base)
         self._record.end(self._plan)
 
 
-def abort(grounds: Grounds, record: Record, effects: Effects) -> None:
-    """Take back an apply that was not committed."""
-    clear_staged(grounds, effects)
+def abort(grounds: Grounds, mtime_ns: int, record: Record, effects: Effects) -> None:
+    """Take back an apply that was not committed; ``mtime_ns`` is the top directory's time before it."""
+    clear_staged(grounds, mtime_ns, effects)
     record.end(None)

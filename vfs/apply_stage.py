@@ -91,14 +91,12 @@ def _make_leaf(grounds: Grounds, item: StageLeaf, contents: Contents, effects: E
     effects.set_attributes(base, path, inode.attributes)
 
 
-def clear_staged(grounds: Grounds, effects: Effects) -> None:
-    """Take everything back that ``make_staged`` made, as far as it came; the top keeps its modification time."""
-    grounds.base.forget()
-    top = os.fstat(grounds.base.fd)
-    if grounds.base.stat(grounds.stage_name) is not None:
-        effects.remove_tree(grounds.base, grounds.stage_name)
-        effects.step()
-        os.utime(grounds.base.fd, ns=(top.st_atime_ns, top.st_mtime_ns))
+def clear_staged(grounds: Grounds, mtime_ns: int, effects: Effects) -> None:
+    """Take everything back that ``make_staged`` made, as far as it came; the top gets its modification time back."""
+    base = grounds.base
+    base.forget()
+    effects.remove_tree(base, grounds.stage_name)
+    effects.set_mtime(base, b"", mtime_ns)
     if os.path.isdir(grounds.attic_path):
         attic = Site(os.open(os.path.dirname(grounds.attic_path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         try:
