@@ -23,7 +23,7 @@ import msgspec
 from store.history import Checkpoint, CheckpointKind, Head, History
 from store.nodes import same_entry
 from store.refs import CheckpointId
-from vfs import diff
+from vfs import diff, steps
 from vfs.channel import Invalidations, Touched
 from vfs.core import Core
 from vfs.graft import Grafter
@@ -31,7 +31,7 @@ from vfs.records import JOURNAL_VERSION, Start
 from vfs.roots import Roots
 from vfs.swap import Swap, Swapped
 from vfs.tree import Root
-from vfs.workspace import CheckpointResult, ConflictError, NothingToDoError
+from vfs.workspace import CheckpointResult, ConflictError
 
 EXACT_COUNT = 256
 """Up to this many changed names a checkpoint counts its changes exactly while the caller waits."""
@@ -258,38 +258,16 @@ class Timeline:
         """What going ``count`` states back would do. Raises NothingToDoError."""
         with self._moving:
             present, version = self.fold()
-            target = self._history.get(self.head.head)
-            redo = self.head.redo
-            steps = count
-            if self.differs(self.baseline, present, skip_git=True):
-                steps -= 1
-                redo = ()
-            left = steps
-            while left > 0:
-                parent = None if target.parent is None else self._history.get(target.parent)
-                if parent is None:
-                    break
-                redo = (target.id, *redo)
-                target = parent
-                left -= target.kind != "hidden"
-            if left == count:
-                raise NothingToDoError(
-                    "there is nothing to undo: this is the first state", hint="`plyfs log` shows where you are"
-                )
-            return self._plan(target.id, redo, present, version)._replace(returns=True)
+            unsaved = self.differs(self.baseline, present, skip_git=True)
+            step = steps.back(self._history, self.head, count, unsaved)
+            return self._plan(step.target, step.redo, present, version)._replace(returns=True)
 
     def redo(self, count: int) -> Move:
         """What going ``count`` states forward again would do. Raises NothingToDoError."""
         with self._moving:
-            way = self.head.redo
-            if not way:
-                raise NothingToDoError(
-                    "there is nothing to redo",
-                    hint="`plyfs log --graph` shows every state; `plyfs restore ID` goes to any of them",
-                )
-            steps = min(count, len(way))
+            step = steps.forward(self.head, count)
             present, version = self.fold()
-            return self._plan(way[steps - 1], way[steps:], present, version)
+            return self._plan(step.target, step.redo, present, version)
 
     def go(self, spec: str, paths: Iterable[bytes] | None = None, with_git: bool = False, force: bool = False) -> Move:
         """What going to a checkpoint, or bringing back ``paths`` of it, would do. Raises UnknownCheckpointError.

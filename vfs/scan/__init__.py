@@ -1,0 +1,1 @@
+"""Serving a workspace without FUSE: the plain directory is scanned, and restored by renames."""

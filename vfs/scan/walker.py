@@ -1,0 +1,519 @@
+"""The walk over the workspace: what is new, changed and gone since the records were made, and what is left out.
+
+Owns reading directories and comparing them with the records of ``statindex``, which it brings up to date but for the
+files that have to be read: those it lists. Does not own reading files (``reading``), the tree (``capture``), or the
+syntax of ignore rules.
+
+Directories are walked by several threads when little is known yet (the disk is waited for), by one when all should be
+as it was (Python would only fight for its lock). Each directory is looked at by one thread; the lists are only added to.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from collections import deque
+from typing import NamedTuple
+
+from store.format import Attributes, Repository
+from store.refs import Ino
+from vfs.scan.ignorerules import MAX_BYTES, Rules
+from vfs.scan.platform import Handle, Platform
+from vfs.scan.repository import GIT, Found, Repositories
+from vfs.scan.statindex import DirectoryRecord, FileRecord, Ignore, Left, Reason, StatIndex, is_racy, kind, now_ns
+
+IGNORE = ".gitignore"
+
+
+class Policy(NamedTuple):
+    """What is captured: ``rules`` "git" leaves out what git ignores; ``max_bytes`` 0 sets no limit on a file's size."""
+
+    rules: str = "git"
+    max_bytes: int = 0
+
+
+class Wanted(NamedTuple):
+    """A file, link or special file that has to be read."""
+
+    directory: DirectoryRecord
+    name: str
+    status: os.stat_result
+
+
+class Context:
+    """A repository while it is walked: its rules, and what it tracks all the same."""
+
+    def __init__(self, found: Found, top: str, tracked: frozenset[bytes]) -> None:
+        self.record: Repository = found.record
+        self.rules: Rules = found.rules
+        self.top = top
+        self.tracked = tracked
+        self._cut = len(found.record.path) + 1 if found.record.path else 0
+        self._prefix = found.record.prefix + b"/" if found.record.prefix else b""
+
+    def base(self, path: bytes) -> bytes:
+        """What paths in the workspace's directory ``path`` begin with, from the repository's top."""
+        inner = path[self._cut :]
+        return self._prefix + (inner + b"/" if inner else b"")
+
+
+class _Parent:
+    """An open directory that closes when all of its directories have been opened."""
+
+    __slots__ = ("handle", "waiting")
+
+    def __init__(self, handle: Handle, waiting: int) -> None:
+        self.handle = handle
+        self.waiting = waiting
+
+
+class _Task(NamedTuple):
+    parent: _Parent | None
+    record: DirectoryRecord
+    above: Rules
+    context: Context | None
+    again: bool
+
+
+class Walk:
+    """One walk. After ``run``: ``wanted``, ``gone`` (records of what is no longer there), ``scope_changed``."""
+
+    def __init__(
+        self, index: StatIndex, platform: Platform, top: Handle, path: str, policy: Policy, repositories: Repositories
+    ) -> None:
+        self.index = index
+        self.wanted: list[Wanted] = []
+        self.gone: list[FileRecord] = []
+        self.gone_directories: list[DirectoryRecord] = []
+        self.made: list[DirectoryRecord] = []
+        self.contexts: list[Context] = []
+        self.scope_changed = False
+        self.rules_changed = False
+        self.opened_up: list[tuple[Handle, str, int]] = []
+        self.handled = 0
+        self._platform = platform
+        self._posix = platform.name != "win32"
+        self._top = top
+        self._path = path
+        self._policy = policy
+        self._repositories = repositories
+        self._device = platform.stat_directory(top).st_dev
+        self._tasks: deque[_Task] = deque()
+        self._guard = threading.Condition()
+        self._busy = 0
+        self._failed: BaseException | None = None
+        self._modes: dict[int, int] = {}
+
+    def run(self, threads: int, again: bool = False) -> None:
+        """Walk everything. ``again``: ask the ignore rules anew for all names. Raises OSError."""
+        context = None
+        if self._policy.rules == "git":
+            context = self._known(self.index.root, self._repositories.around(self._path), self._path)
+        root = self.index.root
+        again = again or root.repo is not context
+        root.repo = context
+        above = Rules(()) if context is None else context.rules
+        self._start(_Task(None, root, above if root.above is None or again else root.above, context, again), threads)
+
+    def run_in(self, records: list[DirectoryRecord]) -> None:
+        """Look again at single directories, which a walk has seen before."""
+        for record in records:
+            handle = self._reach(record)
+            if handle is None:
+                continue
+            above = record.above if record.above is not None else Rules(())
+            context = record.repo if isinstance(record.repo, Context) else None
+            for task in self._directory(handle, _Task(None, record, above, context, False), new_only=True):
+                self._start(task, 1)
+
+    def _reach(self, record: DirectoryRecord) -> Handle | None:
+        names = os.fsdecode(record.path).split("/") if record.path else []
+        handle = self._top
+        for name in names:
+            try:
+                inner = self._platform.open_directory(handle, name)
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                    raise
+                return None
+            finally:
+                if handle != self._top:
+                    self._platform.close(handle)
+            handle = inner
+        return handle
+
+    def tracked_changed(self) -> bool:
+        """True if, by the rules as they are now, other ignored files are tracked: then names must be asked for anew."""
+        self.index.rules_version += 1
+        for context in self.contexts:
+            key = (context.record, self.index.rules_version)
+            if self._repositories.tracked(context.top, key) != context.tracked:
+                return True
+        return False
+
+    # --- the threads -----------------------------------------------------------------------------------------------
+
+    def _start(self, task: _Task, threads: int) -> None:
+        self._tasks.append(task)
+        if threads <= 1:
+            while self._tasks:
+                self._tasks.extend(self._one(self._tasks.pop()))
+            return
+        crew = [threading.Thread(target=self._work, name="plyfs-walk", daemon=True) for _ in range(threads)]
+        for thread in crew:
+            thread.start()
+        for thread in crew:
+            thread.join()
+        if self._failed is not None:
+            raise self._failed
+
+    def _work(self) -> None:
+        while True:
+            with self._guard:
+                while not self._tasks and self._busy and self._failed is None:
+                    self._guard.wait()
+                if not self._tasks or self._failed is not None:
+                    self._guard.notify_all()
+                    return
+                task = self._tasks.pop()
+                self._busy += 1
+            try:
+                more = self._one(task)
+            except BaseException as error:
+                with self._guard:
+                    self._failed = error
+                    self._busy -= 1
+                    self._guard.notify_all()
+                return
+            with self._guard:
+                self._tasks.extend(more)
+                self._busy -= 1
+                self._guard.notify_all()
+
+    def _one(self, task: _Task) -> list[_Task]:
+        if task.parent is None:
+            return self._directory(self._top, task)
+        handle = self._open(task.parent.handle, task.record)
+        with self._guard:
+            task.parent.waiting -= 1
+            done = task.parent.waiting == 0
+        if done and task.parent.handle != self._top:
+            self._platform.close(task.parent.handle)
+        return [] if handle is None else self._directory(handle, task)
+
+    # --- directories -----------------------------------------------------------------------------------------------
+
+    def _open(self, at: Handle, record: DirectoryRecord) -> Handle | None:
+        """The directory of ``record``, None if it is gone, something else or closed to us; then that is noted."""
+        parent, name = record.parent, record.name
+        assert parent is not None
+        try:
+            handle = self._platform.open_directory(at, name)
+        except PermissionError:
+            mode = self._platform.open_up(at, name)
+            if mode is None:
+                self._leave(parent, name, "unreadable", True)
+                return None
+            self._modes[id(record)] = mode
+            self.opened_up.append((at if at == self._top else os.dup(at) if isinstance(at, int) else at, name, mode))
+            handle = self._platform.open_directory(at, name)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise
+            self._lose(parent, name)
+            if error.errno != errno.ENOENT:
+                self._unknown_type(at, parent, name)
+            return None
+        if self._platform.stat_directory(handle).st_dev != self._device:
+            self._platform.close(handle)
+            self._leave(parent, name, "another file system", True)
+            return None
+        return handle
+
+    def _unknown_type(self, at: Handle, parent: DirectoryRecord, name: str) -> None:
+        """What was a directory is something else now."""
+        try:
+            status = self._platform.stat(at, name)
+        except FileNotFoundError:
+            return
+        if not stat.S_ISDIR(status.st_mode):
+            self._want(parent, name, status)
+
+    def _directory(self, handle: Handle, task: _Task, new_only: bool = False) -> list[_Task]:
+        """Compare one directory; returns the walks into those below it. Closes ``handle``, or leaves it to them."""
+        record, context, again = task.record, task.context, task.again
+        platform = self._platform
+        self._attributes(handle, record)
+        files, directories, left = record.files, record.directories, record.left
+        found = list(platform.entries(handle))
+        self.handled += len(found)
+        unknown: list[os.DirEntry[str]] = []
+        inner: list[str] = []
+        known_files = known_left = 0
+        git = False
+        ignore: os.DirEntry[str] | None = None
+        posix = self._posix
+        for entry in found:
+            name = entry.name
+            known = files.get(name)
+            if known is not None:
+                known_files += 1
+                try:
+                    status = entry.stat(follow_symlinks=False) if posix else platform.stat(handle, name)
+                except FileNotFoundError:
+                    known_files -= 1
+                    continue
+                if stat.S_ISDIR(status.st_mode):
+                    self._lose(record, name)
+                    unknown.append(entry)
+                elif not (
+                    known.ctime == status.st_ctime_ns
+                    and known.mtime == status.st_mtime_ns
+                    and known.ino == status.st_ino
+                    and known.size == status.st_size
+                    and (not known.racy or new_only)
+                ):
+                    self._want(record, name, status)
+                if name == IGNORE:
+                    ignore = entry
+            elif name in directories:
+                inner.append(name)
+            elif name == GIT:
+                git = True
+            else:
+                if name in left:
+                    known_left += 1
+                if name == IGNORE:
+                    ignore = entry
+                unknown.append(entry)
+        if known_files != len(files) or len(inner) != len(directories) or known_left != len(left):
+            self._drop_missing(record, {entry.name for entry in found})
+        if self._policy.rules == "git":
+            if git and record.parent is not None:
+                nested = self._nested(record)
+                if nested is not None:
+                    again = again or nested is not record.repo
+                    context = nested
+                    record.inside = False
+            if context is not record.repo:
+                again = True
+                record.repo = context
+            again = self._rules(handle, record, task.above, context, ignore, again)
+        if again:
+            self._ask_again(record, context, found)
+            inner = [name for name in inner if name in directories]
+        for entry in unknown:
+            self._new(handle, record, context, entry, inner)
+        if new_only:
+            inner = [name for name in inner if directories[name].attributes is None]
+        if not inner:
+            if handle != self._top:
+                platform.close(handle)
+            return []
+        parent = _Parent(handle, len(inner))
+        return [_Task(parent, directories[name], record.rules, context, again) for name in inner]
+
+    def _attributes(self, handle: Handle, record: DirectoryRecord) -> None:
+        status = self._platform.stat_directory(handle)
+        if record.attributes is not None and record.ctime == status.st_ctime_ns and record.ino == status.st_ino:
+            return
+        old = record.attributes
+        number = Ino(1) if record.parent is None else (old.ino if old is not None else Ino(status.st_ino))
+        mode = self._modes.get(id(record), stat.S_IMODE(status.st_mode))
+        new = Attributes(
+            number,
+            mode,
+            status.st_uid,
+            status.st_gid,
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+            self._platform.xattrs(handle, ""),
+        )
+        if old is None:
+            self.made.append(record)
+        if old is None or (old.mode, old.uid, old.gid, old.xattrs) != (new.mode, new.uid, new.gid, new.xattrs):
+            record.attributes = new
+            record.entry = None
+            if record.parent is not None:
+                record.parent.touch(record.name)
+        record.ctime, record.ino = status.st_ctime_ns, status.st_ino
+
+    # --- rules -----------------------------------------------------------------------------------------------------
+
+    def _nested(self, record: DirectoryRecord) -> Context | None:
+        top = os.path.join(self._path, os.fsdecode(record.path))
+        return self._known(record, self._repositories.at(top, record.path), top)
+
+    def _known(self, record: DirectoryRecord, found: Found | None, top: str) -> Context | None:
+        """The context of a repository: the one of the scan before, if nothing about it has changed."""
+        if found is None:
+            return None
+        old = record.repo
+        if found.record.prefix:
+            top = top[: len(top) - len(os.fsdecode(found.record.prefix)) - 1]
+        tracked = self._repositories.tracked(top, (found.record, self.index.rules_version))
+        if isinstance(old, Context) and old.record == found.record and old.tracked == tracked:
+            self.contexts.append(old)
+            return old
+        made = Context(found, top, tracked)
+        self.contexts.append(made)
+        self.scope_changed = True
+        return made
+
+    def _rules(
+        self,
+        handle: Handle,
+        record: DirectoryRecord,
+        above: Rules,
+        context: Context | None,
+        entry: os.DirEntry[str] | None,
+        again: bool,
+    ) -> bool:
+        """Bring the directory's rules up to date; True if names must be asked for anew."""
+        if context is not None and context.record.path == record.path:
+            above = context.rules
+        ignore = None if context is None else self._ignore(handle, record, entry)
+        before = None if record.ignore is None else record.ignore.text
+        text = None if ignore is None else ignore.text
+        if before != text:
+            again = self.rules_changed = True
+        record.ignore = ignore
+        if again or record.above is not above:
+            record.above = above
+            record.rules = above if context is None else above.below(context.base(record.path), text)
+        return again
+
+    def _ignore(self, handle: Handle, record: DirectoryRecord, entry: os.DirEntry[str] | None) -> Ignore | None:
+        if entry is None:
+            return None
+        try:
+            status = self._platform.stat(handle, IGNORE)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
+                return None
+            signature = (status.st_ctime_ns, status.st_mtime_ns, status.st_ino, status.st_size)
+            old = record.ignore
+            if old is not None and old.signature == signature and not old.racy:
+                return old
+            looked = now_ns()
+            with open(self._platform.open_file(handle, IGNORE), "rb") as file:
+                return Ignore(signature, is_racy(status, looked), file.read())
+        except OSError:
+            return None
+
+    def _ignored(self, record: DirectoryRecord, context: Context | None, name: str, directory: bool) -> bool:
+        if context is None:
+            return False
+        raw = os.fsencode(name)
+        path = context.base(record.path) + raw
+        ignored = record.inside or record.rules.ignores(path, raw, directory)
+        return ignored and path not in context.tracked
+
+    def _ask_again(self, record: DirectoryRecord, context: Context | None, found: list[os.DirEntry[str]]) -> None:
+        """Ask the rules for every name that is known; what they leave out now is let go of."""
+        for entry in found:
+            name = entry.name
+            if name in record.left:
+                if record.left[name].reason == "ignored":
+                    del record.left[name]  # asked for as something new
+                    self.scope_changed = True
+            elif name in record.files:
+                if self._ignored(record, context, name, False):
+                    self._leave(record, name, "ignored", False)
+            elif name in record.directories:
+                if self._ignored(record, context, name, True):
+                    self._leave(record, name, "ignored", True)
+                else:
+                    self._inside(record, context, record.directories[name])
+
+    def _inside(self, record: DirectoryRecord, context: Context | None, child: DirectoryRecord) -> None:
+        if context is not None:
+            raw = os.fsencode(child.name)
+            child.inside = record.inside or record.rules.ignores(context.base(record.path) + raw, raw, True)
+
+    # --- names -----------------------------------------------------------------------------------------------------
+
+    def _new(
+        self,
+        handle: Handle,
+        record: DirectoryRecord,
+        context: Context | None,
+        entry: os.DirEntry[str],
+        inner: list[str],
+    ) -> None:
+        """A name that no record of something captured has."""
+        name = entry.name
+        directory = entry.is_dir(follow_symlinks=False) and not _is_junction(entry)
+        known = record.left.get(name)
+        if known is not None and known.reason == "ignored" and known.directory == directory:
+            return
+        if known is not None and known.reason == "another file system" and self._is_elsewhere(handle, name):
+            return
+        if self._ignored(record, context, name, directory):
+            self._leave(record, name, "ignored", directory)
+            return
+        if directory:
+            record.left.pop(name, None)
+            child = record.child(name)
+            self._inside(record, context, child)
+            inner.append(name)
+            record.touch(name)
+            return
+        try:
+            status = self._platform.stat(handle, name)
+        except FileNotFoundError:
+            return
+        self._want(record, name, status)
+
+    def _is_elsewhere(self, handle: Handle, name: str) -> bool:
+        try:
+            return self._platform.stat(handle, name).st_dev != self._device
+        except OSError:
+            return False
+
+    def _want(self, record: DirectoryRecord, name: str, status: os.stat_result) -> None:
+        limit = self._policy.max_bytes
+        if limit and kind(status) == stat.S_IFREG and status.st_size > limit:
+            self._leave(record, name, "too big", False)
+            return
+        self.wanted.append(Wanted(record, name, status))
+
+    def _drop_missing(self, record: DirectoryRecord, names: set[str]) -> None:
+        for name in [name for name in record.files if name not in names]:
+            self._lose(record, name)
+        for name in [name for name in record.directories if name not in names]:
+            self._lose(record, name)
+        for name in [name for name in record.left if name not in names]:
+            del record.left[name]
+            self.scope_changed = True
+
+    def _lose(self, record: DirectoryRecord, name: str) -> None:
+        """What was captured as ``name`` is not there any more."""
+        file = record.files.pop(name, None)
+        if file is not None:
+            self.gone.append(file)
+        directory = record.directories.pop(name, None)
+        if directory is not None:
+            self.gone_directories.append(directory)
+            for inner in directory.all():
+                self.gone.extend(inner.files.values())
+                self.scope_changed = self.scope_changed or bool(inner.left)
+        record.touch(name)
+
+    def _leave(self, record: DirectoryRecord, name: str, reason: Reason, directory: bool) -> None:
+        """``name`` is there and is not captured."""
+        if name in record.files or name in record.directories:
+            self._lose(record, name)
+        left = Left(reason, directory)
+        if record.left.get(name) != left:
+            record.left[name] = left
+            self.scope_changed = True
+
+    leave = _leave
+    lose = _lose
+
+
+def _is_junction(entry: os.DirEntry[str]) -> bool:
+    asked = getattr(entry, "is_junction", None)
+    return bool(asked is not None and asked())

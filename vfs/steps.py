@@ -1,0 +1,52 @@
+"""Where undo and redo lead: the rules that a mounted and a scanned workspace share.
+
+Owns the steps through the tree of checkpoints. Does not own how the present is compared with the head (``unsaved`` says
+whether it differs), nor making a move. Pure functions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from store.history import Head, History
+from store.refs import CheckpointId
+from vfs.workspace import NothingToDoError
+
+
+class Step(NamedTuple):
+    """Where to, and what is the way forward from there."""
+
+    target: CheckpointId
+    redo: tuple[CheckpointId, ...]
+
+
+def back(history: History, head: Head, count: int, unsaved: bool) -> Step:
+    """``count`` states back; with unsaved changes the first of them is the head. Raises NothingToDoError."""
+    target = history.get(head.head)
+    redo = () if unsaved else head.redo
+    steps = count - 1 if unsaved else count
+    left = steps
+    while left > 0:
+        parent = None if target.parent is None else history.get(target.parent)
+        if parent is None:
+            break
+        redo = (target.id, *redo)
+        target = parent
+        left -= target.kind != "hidden"
+    if left == count:
+        raise NothingToDoError(
+            "there is nothing to undo: this is the first state", hint="`plyfs log` shows where you are"
+        )
+    return Step(target.id, redo)
+
+
+def forward(head: Head, count: int) -> Step:
+    """``count`` states forward again, or as many as there are. Raises NothingToDoError."""
+    way = head.redo
+    if not way:
+        raise NothingToDoError(
+            "there is nothing to redo",
+            hint="`plyfs log --graph` shows every state; `plyfs restore ID` goes to any of them",
+        )
+    steps = min(count, len(way))
+    return Step(way[steps - 1], way[steps:])
