@@ -15,6 +15,8 @@ import stat
 from collections import OrderedDict
 from typing import TYPE_CHECKING, TypeVar
 
+from blake3 import blake3
+
 from store.disk import FULL, Disk, no_space
 from vfs.contents import copy_data
 from vfs.errors import FsError
@@ -30,6 +32,9 @@ T = TypeVar("T")
 
 DIRECTORY_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 DIRECTORIES_KEPT = 32
+
+PART = b".plyfs-part-"
+MOVED = b".plyfs-moved-"
 
 
 class Site:
@@ -212,11 +217,26 @@ class Effects:
             self._move_across(site, path, target_site, target)
 
     def _move_across(self, site: Site, path: bytes, target_site: Site, target: bytes) -> None:
-        part = target + b".part"
+        part = _beside(target, PART)
         self.remove_tree(target_site, part)
         self._copy_tree(site, path, target_site, part)
-        self.move(target_site, part, target_site, target)
-        self.remove_tree(site, path)
+        self.sync(target_site)
+        self.move(site, path, site, _beside(path, MOVED))
+        self.finish_move(site, path, target_site, target)
+
+    def finish_move(self, site: Site, path: bytes, target_site: Site, target: bytes) -> bool:
+        """Go on with a move across file systems that was interrupted after the copy was complete; False if none was.
+
+        The original is renamed once the copy is complete, the copy takes its place after that, and the original goes
+        last: at each moment the names tell how far it came.
+        """
+        moved, part = _beside(path, MOVED), _beside(target, PART)
+        if site.stat(moved) is None:
+            return False
+        if target_site.stat(part) is not None:
+            self.move(target_site, part, target_site, target)
+        self.remove_tree(site, moved)
+        return True
 
     def _copy_tree(self, site: Site, path: bytes, target_site: Site, target: bytes) -> None:
         at, name = site.at(path)
@@ -323,6 +343,13 @@ class Effects:
             self._do(lambda: self.disk.syncfs(fd))
         finally:
             os.close(fd)
+
+
+def _beside(path: bytes, kind: bytes) -> bytes:
+    """A name in the directory of ``path`` for its copy or its original while it is moved across file systems."""
+    head, name = parent(path)
+    word = kind + blake3(name).hexdigest(length=8).encode()
+    return head + b"/" + word if head else word
 
 
 def names_in(site: Site, path: bytes) -> list[bytes]:

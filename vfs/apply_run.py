@@ -73,7 +73,7 @@ class Runner:
         base = self._grounds.base
         to_attic = out.where == "attic"
         site, target = (self._grounds.attic, out.target) if to_attic else (base, self._grounds.stage(out.target))
-        if site.stat(target) is not None:
+        if self._effects.finish_move(base, out.path, site, target) or site.stat(target) is not None:
             return
         status = base.stat(out.path)
         if status is None:
@@ -97,6 +97,8 @@ class Runner:
     def _put(self, put: Put) -> None:
         base = self._grounds.base
         source = self._grounds.stage(put.source)
+        if self._effects.finish_move(base, source, base, put.path):
+            return
         status = base.stat(source)
         if status is None:
             return

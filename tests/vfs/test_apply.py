@@ -422,6 +422,21 @@ def test_a_base_directory_that_vanished(world):
     assert os.listdir(world.base + "/src/deep") == ["new"]
 
 
+@pytest.fixture
+def mounted(tmp_path):
+    """A function that mounts a tmpfs of a size at a directory."""
+    points = []
+
+    def mount(path, size):
+        os.makedirs(path, exist_ok=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", path], check=True)
+        points.append(path)
+
+    yield mount
+    for path in reversed(points):
+        subprocess.run(["umount", "-l", path], check=True)
+
+
 # Crashes
 
 
@@ -446,12 +461,27 @@ def rich_tree(world) -> Overlay:
 
 def test_a_crash_after_every_effect(tmp_path):
     """Whenever the machine stops, the base is the old tree or, once committed, becomes the new one."""
+    assert crash_everywhere(tmp_path, None) > 30
+
+
+@root_only
+@pytest.mark.root
+def test_a_crash_after_every_effect_with_an_attic_on_another_file_system(tmp_path, mounted):
+    mounted(tmp_path / "elsewhere", "64m")
+    assert crash_everywhere(tmp_path, tmp_path / "elsewhere") > 30
+
+
+def crash_everywhere(tmp_path, attics) -> int:
+    """The number of effects after which the machine stopped and the apply was rolled forward."""
     allowed = 0
     finished = False
     committed = set()
     while not finished:
         top = tmp_path / str(allowed)
         world = World(os.fspath(top))
+        if attics is not None:
+            world.attic = os.fspath(attics / str(allowed))
+            os.mkdir(world.attic)
         fill(world.base)
         tree = rich_tree(world)
         before = View.base(world.pages, world.host, 0)
@@ -491,7 +521,7 @@ def test_a_crash_after_every_effect(tmp_path):
         world.close()
         shutil.rmtree(top)
         allowed += 1
-    assert len(committed) > 30
+    return len(committed)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -539,21 +569,6 @@ def test_no_space_for_the_record_takes_everything_back(world):
         run(world, tree.seal(), effects=Effects(FullAt()))
     assert_same(snapshot_of(world.base), before)
     assert os.listdir(world.work) == os.listdir(world.attic) == []
-
-
-@pytest.fixture
-def mounted(tmp_path):
-    """A function that mounts a tmpfs of a size at a directory."""
-    points = []
-
-    def mount(path, size):
-        os.makedirs(path, exist_ok=True)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", path], check=True)
-        points.append(path)
-
-    yield mount
-    for path in reversed(points):
-        subprocess.run(["umount", "-l", path], check=True)
 
 
 @root_only
@@ -635,6 +650,37 @@ def test_a_file_system_mounted_inside_the_workspace(tmp_path, mounted):
     tree.write(b"modules/new", b"2")
     applied(world, tree)
     world.close()
+
+
+@root_only
+@pytest.mark.root
+def test_a_crash_while_moving_between_file_systems(tmp_path, mounted):
+    for allowed in range(20, 75):
+        top = tmp_path / str(allowed)
+        os.makedirs(top / "base/modules")
+        mounted(top / "base/modules", "1m")
+        world = World(os.fspath(top))
+        fill(world.base)
+        os.makedirs(world.base + "/modules/d/e")
+        with open(world.base + "/modules/d/e/inner", "w") as file:
+            file.write("inner")
+        tree = Overlay(world)
+        tree.rename(b"src", b"modules/src")
+        tree.rename(b"modules/d", b"docs/d")
+        tree.write(b"modules/new", b"1")
+        view = tree.seal()
+        expected = snapshot(view, world.contents)
+        work, attic = paths(world)
+        effects = Stopping(allowed)
+        try:
+            apply(view, world.host, world.contents, world.objects, work, attic, effects=effects)
+            finish(work, world.base_fd, attic, effects)
+        except Crash:
+            resume(work, world.base_fd, attic)
+            finish(work, world.base_fd, attic)
+        if os.path.exists(world.base + "/modules/src"):
+            assert_same(snapshot_of(world.base), expected)
+        world.close()
 
 
 @root_only
