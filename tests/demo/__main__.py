@@ -45,14 +45,17 @@ class Story:
         self._unmount()
         return self._stage.failed
 
-    def _arrived(self, name: str, left: TreeState) -> None:
-        """Check that the tree is again as it was at ``name``, coming from ``left``."""
+    def _move(self, name: str, *command: str, lines: int = 6) -> None:
+        """Run a command that brings back the tree of ``name``, and check that it did, touching only what differs."""
+        left = capture(self._top)
+        self._stage.command(*command, lines=lines)
         found, wanted = capture(self._top), self._states[name]
         self._stage.same(untimed(found), untimed(wanted), f"the tree is exactly as it was after {name!r}")
+        plain_left, plain_found = untimed(left).paths, untimed(found).paths
         moved = [
             path
-            for path, facts in wanted.paths.items()
-            if left.paths.get(path) == facts and path in found.paths and found.paths[path] != facts
+            for path, facts in left.paths.items()
+            if plain_left[path] == plain_found.get(path) and found.paths[path] != facts
         ]
         self._stage.check(not moved, "files that did not differ kept their times", "\n".join(moved[:10]))
 
@@ -102,13 +105,9 @@ class Story:
             """The last turn deleted sources, moved a directory and put a symlink in its place, changed modes, wrote
             a big file and broke node_modules. One command takes all of it back; another brings it again.""",
         )
-        wrong = self._states["a turn gone wrong"]
-        stage.command("undo", lines=12)
-        self._arrived("install packages", wrong)
-        stage.command("undo", "2", lines=6)
-        self._arrived("the start", self._states["install packages"])
-        stage.command("redo", "3", lines=6)
-        self._arrived("a turn gone wrong", self._states["the start"])
+        self._move("install packages", "undo", lines=12)
+        self._move("the start", "undo", "2")
+        self._move("a turn gone wrong", "redo", "3")
 
     def _branch(self) -> None:
         stage, top = self._stage, self._top
@@ -117,15 +116,13 @@ class Story:
             """Going on from an earlier state starts a branch. Nothing is forgotten: every checkpoint can still be
             reached.""",
         )
-        stage.command("undo", "2", lines=6)
+        self._move("edit and build", "undo", "2")
         project.take_another_way(top, stage.act)
         stage.command("checkpoint", "-m", "another way")
         self._states["another way"] = capture(top)
         stage.command("log", "--graph")
-        stage.command("restore", "a turn gone wrong", lines=6)
-        self._arrived("a turn gone wrong", self._states["another way"])
-        stage.command("restore", "another way", lines=6)
-        self._arrived("another way", self._states["a turn gone wrong"])
+        self._move("a turn gone wrong", "restore", "a turn gone wrong")
+        self._move("another way", "restore", "another way")
 
     def _restore_one_path(self) -> None:
         stage, top = self._stage, self._top
@@ -153,7 +150,7 @@ class Story:
         except OSError as error:
             stage.check(error.errno == errno.ENOTCONN, f"without its daemon the mount says: {error.strerror}")
         stage.command("status", "-C", str(top))
-        stage.same(capture(top), before, "everything is there again, also what was not checkpointed")
+        stage.same(untimed(capture(top)), untimed(before), "everything is there again, also what was not checkpointed")
 
     def _unmount(self) -> None:
         stage, top = self._stage, self._top

@@ -46,10 +46,10 @@ def install_dependencies(top: Path, say: Callable[[str], None]) -> None:
     (modules / ".bin").mkdir(parents=True)
     for package in sorted(path for path in bundled.iterdir() if path.is_dir() and path.name != "__pycache__"):
         shutil.copytree(package, modules / package.name)
-        program = modules / package.name / "cli"
+        program = modules / package.name / "run.sh"
         program.write_text(f"#!/bin/sh\necho {package.name}\n")
         program.chmod(0o755)
-        (modules / ".bin" / package.name).symlink_to(f"../{package.name}/cli")
+        (modules / ".bin" / package.name).symlink_to(f"../{package.name}/run.sh")
 
 
 def go_wrong(top: Path, say: Callable[[str], None]) -> None:
