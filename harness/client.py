@@ -83,6 +83,17 @@ class Client:
         result: dict[str, Any] = answer["result"]
         return result
 
+    def greet(self, seconds: float) -> None:
+        """Raise PlyfsError unless the daemon says something to ``hello`` within ``seconds``, or ends the connection."""
+        self._send(b'{"id":0,"method":"hello","params":{}}\n')
+        self._socket.settimeout(seconds)
+        try:
+            self._socket.recv(1)
+        except TimeoutError:
+            raise _silent(self.socket_path) from None
+        except OSError:
+            pass
+
     def events(self) -> Iterator[dict[str, Any]]:
         """Subscribe, then every event as it comes, until the daemon goes away."""
         self.call("subscribe")
@@ -144,15 +155,9 @@ class Client:
         except NoDaemonError:
             return
         try:
-            probe._send(b'{"id":0,"method":"hello","params":{}}\n')
-            data = probe._socket.recv(1)
-        except TimeoutError:
-            raise _silent(self.socket_path) from None
-        except OSError:
-            return
+            probe.greet(PROBE_SECONDS)
         finally:
             probe.close()
-        del data
 
     def _died(self) -> DaemonDiedError:
         return DaemonDiedError(

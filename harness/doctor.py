@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from harness.terminal import Terminal
 
 POLL_SECONDS = 0.05
+SILENT_SECONDS = 3.0
+"""A daemon answers ``hello`` at once, whatever else it does."""
 DEAF_SECONDS = 5.0
 """A living daemon that says it is ready, but does not listen for so long, is broken."""
 
@@ -215,7 +217,7 @@ def _daemon(registry: Registry, entry: Entry, terminal: Terminal) -> list[Findin
     try:
         client = Client(entry.socket)
         try:
-            client.call("hello")
+            client.greet(SILENT_SECONDS)
         finally:
             client.close()
     except PlyfsError as error:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from harness.client import Client, DaemonDiedError
-from harness.registry import Registry
+from harness.registry import Registry, process_start
 from tests.harness.conftest import FakePlyfs, until
 from tests.served import Served
 
@@ -43,7 +43,7 @@ def test_sigterm_keeps_and_leaves_nothing_behind(workspace: Served, plyfs: FakeP
         (directory / ".busy").write_text("")
         os.kill(mounted["pid"], signal.SIGHUP)
         os.kill(mounted["pid"], number)
-        until(lambda: not psutil.pid_exists(mounted["pid"]))  # noqa: B023
+        until(lambda: process_start(mounted["pid"]) is None)  # noqa: B023
         assert registry(plyfs).all() == []
         left = {path.suffix for path in (plyfs.home / "run").iterdir()}
         assert left <= {".log", ".fake"}

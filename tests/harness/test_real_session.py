@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.registry import Registry
+from harness.registry import Registry, process_start
 from tests.harness.conftest import until
 from tests.served import Plyfs, Served
 
@@ -150,7 +150,7 @@ def test_the_mount_is_taken_away_by_somebody_else(ws: Served) -> None:
     (ws.path / "n").write_text("kept")
     pid = pid_of(ws)
     subprocess.run(["umount", "-l", str(ws.path)], check=True)
-    until(lambda: not os.path.exists(f"/proc/{pid}"))
+    until(lambda: process_start(pid) is None)
     done = ws.run("status", "--json")
     assert not json.loads(done.stdout)["mounted"]
     ws.mount()
@@ -163,7 +163,7 @@ def test_sigterm_with_files_open(ws: Served) -> None:
         file.write("kept")
         file.flush()
         os.kill(pid, signal.SIGTERM)
-        until(lambda: not os.path.exists(f"/proc/{pid}"))
+        until(lambda: process_start(pid) is None)
         try:
             file.close()
         except OSError:
@@ -240,3 +240,37 @@ def test_mount_is_quick_and_the_daemon_small(plyfs: Plyfs, directory: Path) -> N
         assert psutil.Process(mounted["pid"]).memory_info().rss < 60 << 20
         workspace.unmount()
     assert best < 2.0, "0.35 s on a machine that does nothing else"
+
+
+def test_plyfs_installed_in_the_workspace_that_it_serves(directory: Path, compiled: Path) -> None:
+    """A project's own environment holds plyfs: the daemon must not read its code through its own mount."""
+    import shutil
+    import sys
+
+    root = Path(__file__).resolve().parents[2]
+    for package in ("harness", "store", "vfs"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(root / package, directory / "lib" / package, ignore=ignored)
+    plyfs = Plyfs()
+    plyfs.owns(directory)
+    main = [sys.executable, "-P", str(directory / "lib" / "harness" / "__main__.py")]
+    environment = {**plyfs.environment, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(directory / "lib")}
+    try:
+        for words in (
+            ["mount", str(directory)],
+            ["status"],
+            ["checkpoint"],
+            ["diff", "base", "--patch"],
+            ["log", "--graph"],
+            ["unmount"],
+        ):
+            where = [] if words[0] == "mount" else ["-C", str(directory)]
+            done = subprocess.run(
+                [*main, *words, *where], env=environment, cwd="/", capture_output=True, text=True, timeout=60
+            )
+            assert done.returncode == 0, (words, done)
+        log = Registry(str(plyfs.home / "run")).path(str(directory), "log")
+        with open(log) as file:
+            assert "plyfs is installed in the workspace" in file.read()
+    finally:
+        plyfs.close()
