@@ -59,9 +59,14 @@ class Files:
             end = min(offset + size, inode.size)
             if offset >= end:
                 return b""
-            runs = (inode.extents or self._tree.content_of(inode)).slice(offset, end)
+            extents = inode.extents
+            if extents is None and inode.entry is None and inode.origin is not None:  # most of what is ever read
+                base = self._tree.base_source(inode)
+            else:
+                base = None
+                runs = (extents or self._tree.content_of(inode)).slice(offset, end)
         try:
-            return read_runs(runs, offset, end)
+            return read_runs(runs, offset, end) if base is None else base.pread(end - offset, offset)
         except FsError:
             with self._tree.lock:
                 if not self._tree.refresh(inode):

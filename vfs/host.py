@@ -188,6 +188,10 @@ class Host:
                 raise _failed(error, origin) from error
         return self._stepped(origin, lambda fd, name: os.readlink(name, dir_fd=fd))
 
+    def open_any(self, origin: Origin) -> int:
+        """A descriptor for reading what is at ``origin``, of whatever type; the caller looks."""
+        return self._open(origin, READ_FLAGS)
+
     def open(self, origin: Origin, flags: int = os.O_RDONLY) -> int:
         """A descriptor of the regular file at ``origin``; EIO for anything else."""
         fd = self._open(origin, flags | READ_FLAGS)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from store.nodes import Page
     from vfs.extents import Extents
     from vfs.listing import Listing
+    from vfs.sources import OriginSource
 
 ROOT = Ino(1)
 FIRST_NEW_INO = 1 << 62
@@ -115,13 +116,15 @@ class Inode:
 
 class FileInode(Inode):
     """A regular file. ``extents`` is None until its content is asked for; ``rewritten`` says that it differs from
-    what ``entry`` holds; ``private`` is the working file that is the file's own in this epoch, if it has one.
+    what ``entry`` holds; ``private`` is the working file that is the file's own in this epoch, if it has one;
+    ``base`` the source of a file that is just what the base has, once it was read.
     """
 
-    __slots__ = ("extents", "private", "rewritten")
+    __slots__ = ("base", "extents", "private", "rewritten")
 
     def __init__(self, ino: Ino, mode: int) -> None:
         super().__init__(ino, mode)
+        self.base: OriginSource | None = None
         self.extents: Extents | None = None
         self.rewritten = False
         self.private: object | None = None

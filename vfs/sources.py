@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import threading
 from collections import OrderedDict
 from typing import Protocol
@@ -46,7 +47,7 @@ class BlobFiles(Protocol):
 class OriginFiles(Protocol):
     """The part of ``vfs.host`` that sources need."""
 
-    def open(self, origin: Origin) -> int: ...
+    def open_any(self, origin: Origin) -> int: ...
 
 
 class BytesSource:
@@ -123,9 +124,9 @@ class OriginSource(_FileSource):
         self.mtime_ns = mtime_ns
 
     def _open(self) -> Descriptor:
-        descriptor = Descriptor(self._sources.origins.open(self.origin))
+        descriptor = Descriptor(self._sources.origins.open_any(self.origin))
         now = os.fstat(descriptor.fd)
-        if now.st_size != self.size or now.st_mtime_ns != self.mtime_ns:
+        if now.st_size != self.size or now.st_mtime_ns != self.mtime_ns or not stat.S_ISREG(now.st_mode):
             raise FsError(errno.EIO, f"{self._name()} was changed below the mount")
         return descriptor
 

@@ -40,7 +40,7 @@ from vfs.inode import FIRST_NEW_INO, ROOT, DirectoryInode, FileInode, Inode, Spe
 from vfs.listing import Listing
 from vfs.pending import Pending
 from vfs.records import Op, Recorder, Shown
-from vfs.sources import Sources
+from vfs.sources import OriginSource, Sources
 
 
 class BaseFiles(Protocol):
@@ -56,7 +56,7 @@ class BaseFiles(Protocol):
 
     def xattrs(self, origin: Origin) -> tuple[tuple[bytes, bytes], ...]: ...
 
-    def open(self, origin: Origin) -> int: ...
+    def open_any(self, origin: Origin) -> int: ...
 
     def entry(self, origin: Origin) -> Regular | Directory | Symlink | Special: ...
 
@@ -196,6 +196,7 @@ class Tree:
         inode.blocks = status.st_blocks
         inode.mtime_ns, inode.ctime_ns = status.st_mtime_ns, status.st_ctime_ns
         inode.extents = None
+        inode.base = None
         self.on_changed_below(inode)
         return True
 
@@ -613,6 +614,19 @@ class Tree:
         status = self.base_status(inode.origin)
         mtime = inode.mtime_ns if status is None else status.st_mtime_ns
         return Original(inode.origin, inode.size, mtime)
+
+    def base_source(self, inode: FileInode) -> OriginSource:
+        """The one source of a file that is just what the base has."""
+        source = inode.base
+        if source is None:
+            origin = inode.origin
+            assert origin is not None
+            mtime = inode.mtime_ns
+            if self.shown:  # it may show another time than the base has
+                status = self.base_status(origin)
+                mtime = mtime if status is None else status.st_mtime_ns
+            source = inode.base = OriginSource(self.sources, origin, inode.size, mtime)
+        return source
 
     def content_of(self, inode: FileInode) -> Extents:
         """The extents of ``inode``, read if that has not been done. Raises FsError(EIO) for a damaged store."""
