@@ -8,14 +8,21 @@ makes the daemon a child of nobody.
 import os
 import sys
 
+READY_DESCRIPTOR = 3
+
 if not __package__:
     sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def detach() -> None:
-    """Leave the parent, which waits for this process alone; the caller has made a session of its own for us."""
+    """Leave the parent, which waits for this process alone, and all that it had open but the readiness pipe.
+
+    A pipe of its that stayed open here would keep its reader waiting for as long as the daemon lives. The session is
+    our own already.
+    """
     if os.fork():
         os._exit(0)
+    os.closerange(READY_DESCRIPTOR + 1, 1 << 20)
 
 
 def main() -> int:

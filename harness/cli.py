@@ -93,6 +93,10 @@ def _main(words: list[str]) -> int:
         return exit_status("usage")
     if name not in COMMANDS:
         raise PlyfsError("usage", f"there is no command {name!r}{_nearest(name)}", "`plyfs --help` lists the commands")
+    home = os.environ.get("PLYFS_HOME")
+    if home:
+        # Commands and daemons change their directory.
+        os.environ["PLYFS_HOME"] = os.path.abspath(home)
     from harness.invocation import parse
 
     invocation = parse(name, leading + rest)

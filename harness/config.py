@@ -84,7 +84,7 @@ class _File(Config, frozen=True):
 def config_path() -> str:
     """``config.toml`` in the user's configuration directory."""
     given = os.environ.get("XDG_CONFIG_HOME")
-    if given and os.name == "posix":
+    if given and os.path.isabs(given) and os.name == "posix":
         return os.path.join(given, "plyfs", "config.toml")
     import platformdirs
 

@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from harness import messages, preload, refusals
+from harness.__main__ import READY_DESCRIPTOR
 from harness.config import load
 from harness.daemon_log import log_to_file, log_to_terminal
 from harness.dispatch import Dispatcher
 from harness.events import Events
 from harness.failure import PlyfsError, exit_status
-from harness.launch import READY_DESCRIPTOR, log_path
+from harness.launch import log_path
 from harness.registry import Claim, Entry, Registry, create_private, home_directory, process_start
 from harness.server import CALL_EVENTS, Server, listen
 from harness.serving import Opener, ServedWorkspace, ServeOptions, ServeRequest, open_workspace

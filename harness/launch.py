@@ -14,6 +14,7 @@ import sys
 import time
 
 from harness import quick_json
+from harness.__main__ import READY_DESCRIPTOR
 from harness.failure import PlyfsError
 from harness.registry import TYPE_CHECKING
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 ENTRY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
 """What is run as the daemon; tests put their own here."""
-READY_DESCRIPTOR = 3
 
 
 def launch(request: dict[str, Any], waiting: Callable[[float], None] | None = None) -> dict[str, Any]:

@@ -50,16 +50,21 @@ class Terminal:
 
     def write(self, text: str) -> None:
         """Part of the result. Surrogate escapes become the bytes that they stand for."""
-        self.write_bytes(_encode(text, sys.stdout))
+        if sys.stdout is not None:
+            self.write_bytes(_encode(text, sys.stdout))
 
     def write_bytes(self, data: bytes) -> None:
         """Raw bytes of the result."""
+        if sys.stdout is None:
+            return  # closed by whoever started us
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
     def note(self, text: str) -> None:
         """A line for a person, on stderr."""
+        if sys.stderr is None:
+            return
         self.clear()
         sys.stderr.flush()
         sys.stderr.buffer.write(_encode(text + "\n", sys.stderr))

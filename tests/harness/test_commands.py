@@ -308,3 +308,42 @@ def test_commands_start_fast(workspace: Served, directory: Path) -> None:
             best[name] = min(best[name], time.perf_counter() - started)
     assert best["help"] < 2.5 * best["python"], best
     assert best["status"] < 2.5 * best["python"], best
+
+
+def test_a_home_that_is_relative(workspace: Served, directory: Path, tmp_path: Path) -> None:
+    plyfs = workspace.plyfs
+    plyfs.environment["PLYFS_HOME"] = "home"
+    (directory / "a").write_text("x")
+    mounted = plyfs.json("mount", str(directory), cwd=tmp_path)
+    assert mounted["socket"].startswith(f"{tmp_path}/home/run/")
+    assert plyfs.json("status", "-C", str(directory), cwd=tmp_path)["mounted"]
+    assert plyfs.json("unmount", "-C", "ws", "--keep", cwd=tmp_path)["how"] == "keep"
+
+
+def test_the_daemon_holds_nothing_of_its_starter_open(workspace: Served, directory: Path) -> None:
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    done = subprocess.run(
+        [*workspace.plyfs.command("mount", str(directory))],
+        env=workspace.plyfs.environment,
+        close_fds=False,
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.returncode == 0
+    os.close(writer)
+    assert os.read(reader, 1) == b"", "the pipe has no writer any more"
+    os.close(reader)
+
+
+def test_without_stdout(workspace: Served, directory: Path) -> None:
+    workspace.mount()
+    words = " ".join(workspace.plyfs.command("status", "-C", str(directory)))
+    done = subprocess.run(
+        ["sh", "-c", f"{words} >&-; echo $?; {words} --nope 2>&-; echo $?"],
+        env=workspace.plyfs.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr) == ("0\n2\n", "")
