@@ -19,8 +19,9 @@ import msgspec
 
 from store.format import FORMAT_VERSION, Layer, encode
 from store.refs import LayerRef
+from vfs.apply_draft import Draft
 from vfs.apply_effects import Effects
-from vfs.apply_plan import Draft, Planner
+from vfs.apply_plan import Planner
 from vfs.apply_record import PLAN_VERSION, STAGE_PREFIX, Fix, Plan, Record, Written
 from vfs.apply_run import Runner, abort
 from vfs.apply_stage import Grounds, make_staged
@@ -53,7 +54,7 @@ class Applied(msgspec.Struct, frozen=True):
     the folder with what was displaced. ``count`` paths were written, moved or removed. ``conflicts`` changed below the
     mount: what was found there is in the attic (and so in ``inverse``, if the plan knew it). ``lost`` could not be
     written, because the base file that they cite was changed below the mount. ``notes`` tells what the system refused
-    to set. ``written`` is for ``outside``.
+    to set. ``written`` is for ``outside``; ``touched``, at and below which the base is not what it was, for ``survey``.
     """
 
     generation: int
@@ -64,6 +65,7 @@ class Applied(msgspec.Struct, frozen=True):
     lost: tuple[bytes, ...]
     notes: tuple[str, ...]
     written: tuple[Written, ...]
+    touched: tuple[bytes, ...]
 
 
 def plan_apply(
@@ -180,7 +182,10 @@ def _carry_out(plan: Plan, grounds: Grounds, record: Record, effects: Effects) -
     count = len(plan.outs) + len(plan.puts) + len(plan.fixes)
     found = tuple(dict.fromkeys((*plan.conflicts, *conflicts)))
     notes = tuple(effects.refused)
-    return Applied(plan.generation, plan.inverse, plan.attic, count, found, plan.lost, notes, plan.written)
+    touched = {out.path for out in plan.outs} | {put.path for put in plan.puts} | {fix.path for fix in plan.fixes}
+    return Applied(
+        plan.generation, plan.inverse, plan.attic, count, found, plan.lost, notes, plan.written, tuple(sorted(touched))
+    )
 
 
 def resume(work: bytes, base_fd: int, attic_dir: bytes, effects: Effects | None = None) -> Applied | None:

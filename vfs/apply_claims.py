@@ -13,7 +13,7 @@ from __future__ import annotations
 import stat
 from typing import TYPE_CHECKING
 
-from store.format import Directory, Entry, Linked, Origin, Original, Regular
+from store.format import Chunked, Content, Directory, Entry, Linked, Origin, Original, OriginPiece, Regular
 from vfs.errors import FsError
 from vfs.host import parent
 from vfs.view import View, join
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import os
 
     from store.refs import Ino
+    from vfs.contents import Contents
     from vfs.host import Host
 
 _UNKNOWN = object()
@@ -30,9 +31,11 @@ _UNKNOWN = object()
 class Claims:
     """The claims of ``view`` on the base. Reading them costs the overrides of the whole tree."""
 
-    def __init__(self, view: View, host: Host) -> None:
+    def __init__(self, view: View, host: Host, contents: Contents) -> None:
         self._view = view
         self._host = host
+        self._contents = contents
+        self._available: dict[Content, bool] = {}
         self.directories: dict[bytes, Directory] = {}
         """The directories that the tree itself names, by path."""
         self.linked: dict[Ino, list[bytes]] = {}
@@ -85,6 +88,24 @@ class Claims:
             and status.st_size == content.size
             and status.st_mtime_ns == content.mtime_ns
         )
+
+    def is_available(self, content: Content) -> bool:
+        """True if everything that ``content`` cites of the base and the attic is still there unchanged."""
+        found = self._available.get(content)
+        if found is None:
+            spans = self._contents.spans(content) if isinstance(content, Original | Chunked) else []
+            sources = {
+                (s.source.origin, s.source.size, s.source.mtime_ns) for s in spans if isinstance(s.source, OriginPiece)
+            }
+            found = self._available[content] = all(self._has(*source) for source in sources)
+        return found
+
+    def _has(self, origin: Origin, size: int, mtime_ns: int) -> bool:
+        try:
+            status = self._host.stat(origin)
+        except FsError:
+            return False
+        return stat.S_ISREG(status.st_mode) and (status.st_size, status.st_mtime_ns) == (size, mtime_ns)
 
     def _is_shared(self, path: bytes) -> bool:
         """True if the base's file has several names, or gets them: then a link table's row decides about it."""

@@ -14,108 +14,37 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING
 
 from store.format import (
     Absent,
     Attributes,
     Blob,
     Chunked,
-    Content,
     Directory,
     Entry,
     Inline,
     Linked,
-    LinkTarget,
     Origin,
-    Original,
     OriginPiece,
     Regular,
     Special,
     Symlink,
 )
-from store.nodes import settled
 from store.refs import Ino
 from vfs.apply_claims import Claims
+from vfs.apply_draft import AtticCopy, Draft, Leaf, StageDirectory, StageLeaf, StageLink
 from vfs.apply_inverse import Inverse
+from vfs.apply_links import Group, Links
 from vfs.apply_record import Fix, Out, Put, Written
 from vfs.errors import FsError
-from vfs.host import NEW_INO, Host, below, parent
+from vfs.host import Host, below, parent
 from vfs.view import Present, View, join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from store.nodes import Page
     from vfs.contents import Contents
-
-Leaf: TypeAlias = Regular | Symlink | Special
-
-
-class StageDirectory(NamedTuple):
-    """A new directory, filled before its attributes are set."""
-
-    path: bytes
-    attributes: Attributes
-
-
-class StageLeaf(NamedTuple):
-    """Anything new that is not a directory."""
-
-    path: bytes
-    inode: Leaf
-
-
-class StageLink(NamedTuple):
-    """One more name, in the staging directory, of the base's ``base``."""
-
-    path: bytes
-    base: bytes
-
-
-class AtticCopy(NamedTuple):
-    """A copy, called ``name`` in the attic's folder, of the file that the base has at ``base``."""
-
-    name: bytes
-    base: bytes
-
-
-Staged: TypeAlias = StageDirectory | StageLeaf | StageLink | AtticCopy
-
-
-@dataclass
-class Group:
-    """An inode with several names in the tree. ``kept`` is a name of it in the base, where it is that very inode."""
-
-    ino: Ino
-    inode: Leaf
-    kept: bytes | None
-    slot: bytes | None = None
-    fixed: bool = False
-
-
-@dataclass
-class Draft:
-    """A plan being made; see ``apply_record.Plan``. Paths of ``staged`` and sources of ``puts`` are in the staging
-    directory.
-    """
-
-    staged: list[Staged] = field(default_factory=list)
-    outs: list[Out] = field(default_factory=list)
-    puts: list[Put] = field(default_factory=list)
-    fixes: list[Fix] = field(default_factory=list)
-    staged_fixes: list[Fix] = field(default_factory=list)
-    directories: list[Fix] = field(default_factory=list)
-    conflicts: list[bytes] = field(default_factory=list)
-    lost: list[bytes] = field(default_factory=list)
-    written: list[Written] = field(default_factory=list)
-    inverse: tuple[Directory, Page | None] | None = None
-
-    @property
-    def empty(self) -> bool:
-        """True if the base is what the tree says."""
-        return not (self.staged or self.outs or self.puts or self.fixes or self.staged_fixes or self.directories)
 
 
 class Planner:
@@ -143,17 +72,15 @@ class Planner:
         self.is_remote = is_remote
         self.since_ns = since_ns
         self.presented = presented
-        self.claims = Claims(view, host)
+        self.claims = Claims(view, host, contents)
+        self.links = Links(view, host, self.claims)
         self.inverse = Inverse(host, view.pages)
         self.draft = Draft()
         self._count = 0
         self._real: dict[bytes, bytes] = {}
         self._targets: dict[bytes, Attributes] = {}
         self._touched: set[bytes] = set()
-        self._groups: dict[Ino, Group | None] = {}
-        self._intact: dict[Content, bool] = {}
         self._copied_links: dict[Ino, os.stat_result] = {}
-        self._base_rows = self._read_rows()
 
     def run(self) -> Draft:
         """The plan. Raises DamagedError if the tree cannot be read, FsError if the base cannot."""
@@ -227,8 +154,7 @@ class Planner:
         if status.st_nlink == 1 or isinstance(entry, Directory):
             return entry
         ino = entry.attributes.ino
-        if ino not in self._groups and self.view.row(ino) is None:
-            self._groups[ino] = Group(ino, entry, None if origin.tree else origin.path)
+        self.links.add(ino, entry, None if origin.tree else origin.path)
         return Linked(ino)
 
     def _finish_directories(self) -> None:
@@ -296,30 +222,19 @@ class Planner:
                     self._take(cited, path)
                 self._fix(path, wanted, cited)
                 return
-            if not self._is_intact(entry.content):
+            if not self.claims.is_available(entry.content):
                 self.draft.lost.append(path)
                 return
-        if base is not None and there is not None and self._is_single(there) and self._is_there(entry, base, there):
+        if (
+            base is not None
+            and there is not None
+            and self.links.is_single(there)
+            and self.links.is_there(entry, base, there)
+        ):
             self._fix(path, wanted, base)
             return
         self._make_room(base, there)
         self._new_leaf(path, entry, wanted, inside)
-
-    def _is_there(self, entry: Leaf, base: bytes, status: os.stat_result) -> bool:
-        """True if the base's object at ``base`` is ``entry`` but for attributes."""
-        if isinstance(entry, Regular):
-            content = entry.content
-            return (
-                isinstance(content, Original) and content.origin == Origin(0, base) and self.claims.is_intact(content)
-            )
-        kind = stat.S_IFMT(status.st_mode)
-        if isinstance(entry, Symlink):
-            return kind == stat.S_IFLNK and self.host.readlink(Origin(0, base)) == entry.target
-        device = status.st_rdev if kind in (stat.S_IFCHR, stat.S_IFBLK) else 0
-        return (kind, device) == (entry.file_type, entry.rdev)
-
-    def _is_single(self, status: os.stat_result) -> bool:
-        return status.st_nlink == 1 and self.view.row(self.host.ino(status)) is None
 
     def _new_leaf(self, path: bytes, entry: Leaf, wanted: Attributes, inside: bytes | None) -> None:
         slot = self._new(path, inside, is_directory=False)
@@ -344,24 +259,6 @@ class Planner:
             if not any(isinstance(piece, OriginPiece) for piece in pieces):
                 self.draft.written.append(Written(path, inode))
 
-    def _is_intact(self, content: Content) -> bool:
-        """True if everything that ``content`` cites of the base and the attic is still there unchanged."""
-        found = self._intact.get(content)
-        if found is None:
-            spans = self.contents.spans(content) if isinstance(content, Original | Chunked) else []
-            sources = {
-                (s.source.origin, s.source.size, s.source.mtime_ns) for s in spans if isinstance(s.source, OriginPiece)
-            }
-            found = self._intact[content] = all(self._has(*source) for source in sources)
-        return found
-
-    def _has(self, origin: Origin, size: int, mtime_ns: int) -> bool:
-        try:
-            status = self.host.stat(origin)
-        except FsError:
-            return False
-        return stat.S_ISREG(status.st_mode) and (status.st_size, status.st_mtime_ns) == (size, mtime_ns)
-
     # What the base loses and gets
 
     def _make_room(self, base: bytes | None, there: os.stat_result | None) -> None:
@@ -376,7 +273,7 @@ class Planner:
         directory = stat.S_ISDIR(there.st_mode)
         if directory:
             self._look_through(base, remote)
-        elif there.st_nlink > 1 or self._is_kept(self.host.ino(there)):
+        elif there.st_nlink > 1 or self.links.is_kept(self.host.ino(there)):
             self._share(base, there, remote)
         size = there.st_size if stat.S_ISREG(there.st_mode) else -1
         if remote:
@@ -474,54 +371,10 @@ class Planner:
 
     # Hard links
 
-    def _group(self, ino: Ino) -> Group | None:
-        """The inode of a row of the link table, None if its content is lost."""
-        if ino not in self._groups:
-            row = self.view.linked(ino)
-            assert isinstance(row, Regular | Symlink | Special)
-            kept = self._kept(ino, row)
-            lost = kept is None and isinstance(row, Regular) and not self._is_intact(row.content)
-            self._groups[ino] = None if lost else Group(ino, row, kept)
-        return self._groups[ino]
-
-    def _kept(self, ino: Ino, inode: Leaf) -> bytes | None:
-        """A name in the base of ``inode``, if the base's inode of that number has its content and may be changed."""
-        if ino >= NEW_INO:
-            return None
-        if isinstance(inode, Regular):
-            content = inode.content
-            if isinstance(content, Original) and not content.origin.tree and self.claims.is_intact(content):
-                status = self.claims.status(content.origin.path)
-                assert status is not None
-                same = self.host.ino(status) == ino and not self._is_pinned(status, inode.attributes.mtime_ns)
-                return content.origin.path if same and not self._is_apart(content.origin.path, status) else None
-            return None
-        for path in self.host.names({ino})[ino]:
-            status = self.claims.status(path)
-            if status is not None and self._is_there(inode, path, status):
-                return path
-        return None
-
-    def _is_apart(self, path: bytes, status: os.stat_result) -> bool:
-        """True if the tree shows the file at ``path`` as one with a single name, whatever the link table says."""
-        return status.st_nlink == 1 and self.claims.shown(path) is not None
-
-    def _is_pinned(self, status: os.stat_result, mtime_ns: int) -> bool:
-        """True if the file must not get the time ``mtime_ns``: one of its names may be in the attic, cited with the
-        time that it has.
-        """
-        return status.st_nlink > 1 and status.st_mtime_ns != mtime_ns and self.host.has_attic()
-
-    def _is_kept(self, ino: Ino) -> bool:
-        if self.view.row(ino) is None:
-            return False
-        group = self._group(ino)
-        return group is not None and group.kept is not None
-
     def _name(
         self, path: bytes, ino: Ino, base: bytes | None, there: os.stat_result | None, inside: bytes | None
     ) -> None:
-        group = self._group(ino)
+        group = self.links.group(ino)
         if group is None:
             self.draft.lost.append(path)
             return
@@ -551,42 +404,18 @@ class Planner:
 
     def _other_names(self) -> None:
         """The names in the base, of which the tree says nothing, of inodes that have a row in the link table."""
-        for ino in self._base_rows:
-            group = self._group(ino)
+        for ino in self.links.rows:
+            group = self.links.group(ino)
             if group is None:
-                self.draft.lost.extend(self._shown_names(ino).values())
+                self.draft.lost.extend(self.links.shown_names(ino).values())
             elif group.kept is not None:
                 self._fix_group(group)
             else:
-                for base, path in self._shown_names(ino).items():
+                for base, path in self.links.shown_names(ino).items():
                     status = self.claims.status(base)
                     assert status is not None
                     self._displace(base, status)
                     self._link(path, group)
-
-    def _read_rows(self) -> list[Ino]:
-        """The rows of the link table that stand for inodes of the base. It is listed once for all that need it."""
-        rows = []
-        unknown = set()
-        for key, row in self.view.pages.items(self.view.links):
-            ino = Ino(int.from_bytes(key, "big"))
-            if ino < NEW_INO:
-                rows.append(ino)
-                inode = settled(row.inode) if isinstance(row, LinkTarget) else row
-                if not isinstance(inode, Regular) or self._kept(ino, inode) is None:
-                    unknown.add(ino)
-        self.host.names(unknown)
-        return rows
-
-    def _shown_names(self, ino: Ino) -> dict[bytes, bytes]:
-        """The names in the base of one of its inodes, to where the tree shows them without saying so itself."""
-        found = {}
-        for base in self.host.names({ino})[ino]:
-            path = self.claims.shown(base)
-            status = self.claims.status(base)
-            if path is not None and status is not None and status.st_nlink > 1:  # else the row is not asked
-                found[base] = path
-        return found
 
     def _fix_group(self, group: Group) -> None:
         """The attributes of an inode that stays the base's."""
@@ -611,7 +440,7 @@ class Planner:
             status = None if base is None else self.claims.status(base)
             if base is None or status is None or stat.S_ISDIR(status.st_mode) or status.st_mtime_ns == mtime_ns:
                 continue
-            if self.view.row(self.host.ino(status)) is not None or self._is_pinned(status, mtime_ns):
+            if self.view.row(self.host.ino(status)) is not None or self.links.is_pinned(status, mtime_ns):
                 continue
             self._fix(path, self._attributes(path, self.host.entry(Origin(0, base), status)), base)
             if status.st_nlink > 1:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from store.disk import make_directories
 from store.format import Regular, Symlink
+from vfs.apply_draft import AtticCopy, Staged, StageDirectory, StageLeaf, StageLink
 from vfs.apply_effects import Effects, Site
-from vfs.apply_plan import AtticCopy, Staged, StageDirectory, StageLeaf, StageLink
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
