@@ -161,7 +161,7 @@ def check_fuse() -> None:
         raise PlyfsError(
             "no_fuse",
             f"/dev/fuse cannot be opened: {error.strerror}",
-            "its mode should be 0666; in a container, pass --device /dev/fuse and --cap-add SYS_ADMIN",
+            "`chmod 666 /dev/fuse` as root; in a container, pass --device /dev/fuse and --cap-add SYS_ADMIN",
         ) from None
     if os.geteuid() != 0 and shutil.which("fusermount3") is None:
         raise PlyfsError(
