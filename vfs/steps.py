@@ -6,10 +6,12 @@ whether it differs), nor making a move. Pure functions.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from store.history import Head, History
 from store.refs import CheckpointId
+from vfs.diff import Changed
 from vfs.workspace import NothingToDoError
 
 
@@ -50,3 +52,35 @@ def forward(head: Head, count: int) -> Step:
         )
     steps = min(count, len(way))
     return Step(way[steps - 1], way[steps:])
+
+
+def foreign(
+    history: History,
+    head: CheckpointId,
+    target: CheckpointId,
+    changes: Callable[[CheckpointId, CheckpointId], Iterable[Changed]],
+) -> dict[bytes, str]:
+    """Paths that sessions other than the target's changed on the way from it to the head, and who did.
+
+    ``changes`` tells what differs between two checkpoints.
+    """
+    session = history.get(target).session
+    if session is None:
+        return {}
+    way = []
+    for one in [history.get(head), *history.ancestors(head)]:
+        if one.id == target:
+            break
+        way.append(one)
+    else:
+        return {}  # another branch: everything on this one stays in its own checkpoints
+    kept: dict[bytes, str] = {}
+    for one in way:
+        if one.session is None or one.session == session or one.parent is None:
+            continue
+        for change in changes(one.parent, one.id):
+            reason = f"session {one.session} changed it in {one.id}"
+            kept.setdefault(change.path, reason)
+            if change.source is not None:
+                kept.setdefault(change.source, reason)
+    return kept

@@ -19,7 +19,19 @@ import msgspec
 
 from store.disk import Disk
 from store.errors import StoreError
-from store.format import FORMAT_VERSION, Attributes, Directory, Entry, Layer, LeftOut, Linked, LinkTarget, Repository, Scope, encode
+from store.format import (
+    FORMAT_VERSION,
+    Attributes,
+    Directory,
+    Entry,
+    Layer,
+    LeftOut,
+    Linked,
+    LinkTarget,
+    Repository,
+    Scope,
+    encode,
+)
 from store.nodes import Page, Pages
 from store.objects import Objects
 from store.refs import Ino, LayerRef, NodeRef

@@ -1,7 +1,8 @@
 """What a checkpoint speaks of: whether a path that it does not have was not there, or was left out.
 
-Owns asking the policy that is stored with a scanned checkpoint, by the ignore rules of that time: its own ``.gitignore``
-files and those recorded from outside of the tree. A path that it left out, or would have, is nothing to a restore.
+Owns asking the policy that is stored with a scanned checkpoint, by the ignore rules of that time: its own
+``.gitignore`` files and those recorded from outside of the tree. A path that it left out, or would have, is nothing
+to a restore.
 
 Concurrency: one thread; remembers what it was asked.
 """
@@ -48,10 +49,10 @@ class Coverage:
         self._known: dict[bytes, tuple[Rules, Repository | None, bool]] = {}
 
     def reason(self, path: bytes, directory: bool) -> str | None:
-        """Why the checkpoint says nothing of ``path``; None if it does, and its silence means that nothing was there."""
+        """Why the checkpoint says nothing of ``path``; None if it does: its silence means that nothing was there."""
         if in_git(path):
             return "git"
-        if self._scope is None:
+        if self._scope is None or self._view.lookup(path) is not None:
             return None
         at = path
         while at:
@@ -62,9 +63,7 @@ class Coverage:
             return None
         above, _, name = path.rpartition(b"/")
         rules, repository, ignored = self._rules(above)
-        if ignored or (
-            repository is not None and rules.ignores(_base(repository, above) + name, name, directory)
-        ):
+        if ignored or (repository is not None and rules.ignores(_base(repository, above) + name, name, directory)):
             return "ignored"
         return None
 

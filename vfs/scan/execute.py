@@ -15,6 +15,7 @@ import os
 import stat
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from store.disk import FULL, no_space
@@ -216,8 +217,8 @@ class Executor:
 
     def revalidate(self) -> None:
         """Raise ConflictError unless everything that will be touched is what was planned with."""
-        paths = [put.path for put in self._plan.puts if put.replaces] + self._plan.unlinks
-        paths += [path for path, _ in self._plan.fixes] + [source for source, _ in self._plan.moves]
+        paths = [self._plan.before(put.path) for put in self._plan.puts if put.replaces] + self._plan.unlinks
+        paths += [self._plan.before(path) for path, _ in self._plan.fixes] + [source for source, _ in self._plan.moves]
         moved = {source for source, _ in self._plan.moves}
         for path in paths:
             if not self._is_as_known(path):
@@ -226,6 +227,8 @@ class Executor:
                     hint="try again, or look at the preview",
                 )
         for put in self._plan.puts:
+            if self._plan.before(put.path) != put.path:
+                continue
             free = put.replaces or put.path in self._plan.unlinks or put.path in moved or put.path in self._doomed
             if not free and not any(put.path.startswith(one + b"/") for one in self._doomed) and self._exists(put.path):
                 raise ConflictError(
@@ -268,12 +271,12 @@ class Executor:
     def move(self) -> None:
         """All effects on what is the user's; the records follow each."""
         plan = self._plan
-        for source, slot, _ in sorted(self.slots, key=lambda row: -row[0].count(b"/")):
-            self._rename(source, slot)
-        for path in plan.unlinks:
-            self._unlink(path)
-        for path in plan.rmdirs:
-            self._rmdir(path)
+        # Deepest first: what a directory loses goes before it moves, and what moves out of one before it is removed.
+        leaving: list[tuple[bytes, Callable[[bytes], None]]] = [(path, self._unlink) for path in plan.unlinks]
+        leaving += [(path, self._rmdir) for path in plan.rmdirs]
+        leaving += [(source, partial(self._rename, slot)) for source, slot, _ in self.slots]
+        for path, leave in sorted(leaving, key=lambda row: -row[0].count(b"/")):
+            leave(path)
         arriving: list[tuple[bytes, Directory | Put | bytes]] = [*plan.mkdirs]
         arriving += [(put.path, put) for put in plan.puts]
         arriving += [(path, slot) for _, slot, path in self.slots]
@@ -298,7 +301,7 @@ class Executor:
     def _keep(self, path: bytes, reason: str) -> None:
         self.kept.append(Kept(os.fsdecode(path), reason))
 
-    def _rename(self, source: bytes, slot: bytes) -> None:
+    def _rename(self, slot: bytes, source: bytes) -> None:
         if not self._is_as_known(source):
             self._keep(source, CHANGED)
             return
@@ -349,7 +352,9 @@ class Executor:
         if not self._exists(slot):
             return
         if self._exists(path):
-            self._keep(path, "something is there that was not captured; what should be there is at " + os.fsdecode(slot))
+            self._keep(
+                path, "something is there that was not captured; what should be there is at " + os.fsdecode(slot)
+            )
             return
         self._move(slot, path)
         self._index_take(slot, path)

@@ -57,10 +57,22 @@ class Plan(NamedTuple):
     puts: list[Put]
     fixes: list[tuple[bytes, Present]]
 
+    def before(self, path: bytes) -> bytes:
+        """Where what will be at ``path`` is now: a directory above it may be one that moves."""
+        return _before(self.moves, path)
+
     @property
     def empty(self) -> bool:
         """True if there is nothing to do."""
         return not (self.moves or self.unlinks or self.rmdirs or self.mkdirs or self.puts or self.fixes)
+
+
+def _before(moves: Iterable[tuple[bytes, bytes]], path: bytes) -> bytes:
+    best: tuple[bytes, bytes] | None = None
+    for source, new in moves:
+        if (path == new or path.startswith(new + b"/")) and (best is None or len(new) > len(best[1])):
+            best = source, new
+    return path if best is None else best[0] + path[len(best[1]) :]
 
 
 def make_plan(
@@ -82,10 +94,12 @@ class _Planner:
         self._coverage = coverage
         self._plan = Plan([], [], [], [], [], [], [], [])
         self._kept_tops: dict[bytes, str] = {}
+        self._moves: list[tuple[bytes, bytes]] = []
 
     def run(self, changes: Iterable[Changed]) -> Plan:
         plan = self._plan
         changes = list(changes)
+        self._moves = [(one.source, one.path) for one in changes if one.kind == "rename" and one.source is not None]
         for change in changes:
             if self._is_kept(change):
                 continue
@@ -107,7 +121,8 @@ class _Planner:
             if reason is not None:
                 return self._keep(change.path, WHY.get(reason, reason))
         if change.kind in ("create", "rename", "overwrite", "type", "mode"):
-            found = under(change.path, self._left_out)
+            now = change.path if change.kind == "rename" else _before(self._moves, change.path)
+            found = under(now, self._left_out)
             if found is not None:
                 return self._keep(found[0], WHY_NOW.get(found[1], found[1]))
         return False
@@ -161,7 +176,7 @@ class _Planner:
 
     def _shares(self, path: bytes, group: Ino | None) -> bool:
         """True if changing the file in place would change another that is not to be changed."""
-        record = self._index.file(path)
+        record = self._index.file(_before(self._moves, path))
         return record is not None and record.linked and record.entry.attributes.ino != group
 
 

@@ -1,4 +1,4 @@
-"""Where git's ignore rules come from beside the ``.gitignore`` files of the tree, and which files it tracks all the same.
+"""Where git's ignore rules come from beside the ``.gitignore`` files of the tree, and what it tracks all the same.
 
 Owns finding a repository's rules outside of the tree (``info/exclude``, the user's global file, ``.gitignore`` files
 above a workspace that is a part of a repository) and asking git for tracked files that its rules would ignore. git is

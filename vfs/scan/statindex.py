@@ -1,4 +1,4 @@
-"""What the scanner knows of the workspace from the scan before: for each path a stat signature and the entry it stands for.
+"""What the scanner knows of the workspace from the scan before: for each path a stat signature and its entry.
 
 Owns the records, the rule that says when one can be trusted, and their file in the workspace's store. A record counts
 while size, both times and inode are what they were, unless the file could have been written to after it was read
@@ -88,6 +88,7 @@ class DirectoryRecord:
         "directories",
         "entry",
         "files",
+        "git",
         "ignore",
         "ino",
         "inside",
@@ -119,6 +120,7 @@ class DirectoryRecord:
         self.above: Rules | None = None
         self.rules: Rules = NONE
         self.repo: object = None
+        self.git = False
         self.inside = False
         """True below a directory that git ignores, for the sake of tracked files in there."""
 

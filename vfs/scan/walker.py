@@ -5,7 +5,7 @@ files that have to be read: those it lists. Does not own reading files (``readin
 syntax of ignore rules.
 
 Directories are walked by several threads when little is known yet (the disk is waited for), by one when all should be
-as it was (Python would only fight for its lock). Each directory is looked at by one thread; the lists are only added to.
+as it was (Python would only fight for its lock). Each directory is looked at by one thread.
 """
 
 from __future__ import annotations
@@ -290,6 +290,7 @@ class Walk:
                 unknown.append(entry)
         if known_files != len(files) or len(inner) != len(directories) or known_left != len(left):
             self._drop_missing(record, {entry.name for entry in found})
+        record.git = git
         if self._policy.rules == "git":
             if git and record.parent is not None:
                 nested = self._nested(record)

@@ -1,0 +1,171 @@
+"""The record of the one restore that may be under way in a scanned workspace: what makes it resumable.
+
+Owns the file ``scan/restore`` in the workspace's store. It is there from before the first effect on the workspace
+until the head has moved: ``staging``, nothing of the user's has been touched, and what was staged is cleared away;
+``moving``, the restore is finished, whatever state it is in, or taken back. Does not own the effects (``execute``) nor
+finding out what is left to do: that is worked out anew, by looking (``scanned``).
+
+Concurrency: the workspace's lock.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+import msgspec
+
+from store.disk import Disk, make_directories, read_file
+from store.errors import FormatError
+from store.refs import CheckpointId, LayerRef
+from vfs.scan.platform import Handle, Platform
+
+RECORD_VERSION = 1
+
+
+class Restoring(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag="restoring"):
+    """A restore. ``present`` and ``onto`` are the trees before and after; ``target`` is the checkpoint
+    that becomes the head, or with ``picked`` paths the one they come from; ``redo`` the way forward afterwards;
+    ``saved`` the checkpoint of what was unsaved. ``places`` are the directories in which something of ours may stand
+    under a name that begins with ``prefix``; ``moves`` are (source, slot, final path).
+    """
+
+    version: int
+    state: Literal["staging", "moving"]
+    prefix: str
+    target: CheckpointId
+    picked: tuple[bytes, ...] | None
+    redo: tuple[CheckpointId, ...]
+    saved: CheckpointId | None
+    parent: CheckpointId
+    present: LayerRef
+    onto: LayerRef
+    places: tuple[bytes, ...]
+    moves: tuple[tuple[bytes, bytes, bytes], ...]
+
+
+class RestoreFile:
+    """The record in ``directory``."""
+
+    def __init__(self, directory: bytes, disk: Disk) -> None:
+        self._directory = directory
+        self._path = os.path.join(directory, b"restore")
+        self._disk = disk
+
+    def write(self, record: Restoring, sync: bool) -> None:
+        """From now on this is under way. Raises NoSpaceError."""
+        make_directories(self._disk, self._directory)
+        self._disk.replace(self._path, msgspec.msgpack.encode(record), sync)
+
+    def read(self) -> Restoring | None:
+        """What is under way. Raises FormatError."""
+        try:
+            data = read_file(self._path)
+        except FileNotFoundError:
+            return None
+        if not data.strip(b"\0"):
+            return None  # made just before a power failure
+        try:
+            record = msgspec.msgpack.decode(data, type=Restoring)
+        except msgspec.DecodeError as error:
+            raise FormatError(
+                f"{os.fsdecode(self._path)} cannot be read: {error}",
+                hint="finish the restore with the plyfs release that began it",
+            ) from error
+        if record.version != RECORD_VERSION:
+            raise FormatError(f"a restore of format version {record.version}; this plyfs knows {RECORD_VERSION}")
+        return record
+
+    def end(self) -> None:
+        """Nothing is under way any more."""
+        try:
+            self._disk.unlink(self._path)
+        except FileNotFoundError:
+            pass
+
+
+def clear_away(platform: Platform, top: Handle, record: Restoring) -> None:
+    """Bring what was moved aside to its final path, or back, and remove all else that was staged."""
+    site = _Site(platform, top)
+    for source, slot, path in sorted(record.moves, key=lambda row: (row[2].count(b"/"), row[2])):
+        if site.exists(slot) and not (site.move(slot, path) or site.move(slot, source)):
+            # Both places are taken, or gone: it stays under a name that can be seen.
+            site.move(slot, source.rpartition(b"/")[0] + b"/" + _rescued(slot, source) if b"/" in source else b"")
+    for place in record.places:
+        site.remove_ours(place, record.prefix)
+
+
+def _rescued(slot: bytes, source: bytes) -> bytes:
+    return source.rpartition(b"/")[2] + b"." + slot.rpartition(b"/")[2].lstrip(b".")
+
+
+class _Site:
+    """A few effects by path, following no link."""
+
+    def __init__(self, platform: Platform, top: Handle) -> None:
+        self._platform = platform
+        self._top = top
+
+    def _open(self, directory: bytes) -> Handle | None:
+        handle = self._top
+        for name in os.fsdecode(directory).split("/") if directory else ():
+            try:
+                inner = self._platform.open_directory(handle, name)
+            except OSError:
+                return None
+            finally:
+                if handle != self._top:
+                    self._platform.close(handle)
+            handle = inner
+        return handle
+
+    def _close(self, handle: Handle | None) -> None:
+        if handle is not None and handle != self._top:
+            self._platform.close(handle)
+
+    def exists(self, path: bytes) -> bool:
+        """True if there is anything."""
+        head, _, name = path.rpartition(b"/")
+        handle = self._open(head)
+        try:
+            if handle is None:
+                return False
+            self._platform.stat(handle, os.fsdecode(name))
+            return True
+        except OSError:
+            return False
+        finally:
+            self._close(handle)
+
+    def move(self, source: bytes, path: bytes) -> bool:
+        """Move, unless something is there or its directory is not."""
+        if not path or self.exists(path):
+            return False
+        head, _, name = source.rpartition(b"/")
+        new_head, _, new = path.rpartition(b"/")
+        handle, target = self._open(head), self._open(new_head)
+        try:
+            if handle is None or target is None:
+                return False
+            self._platform.rename(handle, os.fsdecode(name), target, os.fsdecode(new))
+            return True
+        except OSError:
+            return False
+        finally:
+            self._close(handle)
+            self._close(target)
+
+    def remove_ours(self, directory: bytes, prefix: str) -> None:
+        """Remove files whose name begins with ``prefix``."""
+        handle = self._open(directory)
+        if handle is None:
+            return
+        try:
+            for name in [entry.name for entry in self._platform.entries(handle)]:
+                if name.startswith(prefix):
+                    try:
+                        self._platform.unlink(handle, name)
+                    except OSError:  # a directory that could not be moved: the user's, so it stays
+                        continue
+        finally:
+            self._close(handle)

@@ -1,0 +1,63 @@
+"""What a scanned workspace remembers from one process to the next, beside its history and its records.
+
+Owns the file ``scan/state``: the tree that the last scan saw, the tree that the head stands for in the workspace (which
+differs from the head's own where a restore kept something), and the checkpoints that are not known to be on the device.
+It names layers, so that the sweep keeps what they need. Replaced by rename.
+
+Concurrency: the workspace's lock.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from store.disk import Disk, boot_id, make_directories, read_file
+from store.refs import CheckpointId, LayerRef, NodeRef
+
+STATE_VERSION = 1
+
+
+class ScanState(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag="scanned"):
+    """``present`` is what the last scan saw, ``baseline`` what it is compared with while ``head`` is the head;
+    ``pending`` are checkpoints that were answered for and may not be on the device; ``boot`` the kernel's run.
+    """
+
+    version: int
+    boot: str
+    head: CheckpointId
+    present: LayerRef
+    scope: NodeRef
+    baseline: LayerRef
+    pending: tuple[tuple[CheckpointId, LayerRef], ...] = ()
+
+
+class StateFile:
+    """The state in ``directory``."""
+
+    def __init__(self, directory: bytes, disk: Disk) -> None:
+        self._directory = directory
+        self._path = os.path.join(directory, b"state")
+        self._disk = disk
+
+    def write(
+        self,
+        head: CheckpointId,
+        present: LayerRef,
+        scope: NodeRef,
+        baseline: LayerRef,
+        pending: tuple[tuple[CheckpointId, LayerRef], ...],
+    ) -> None:
+        """Replace the state. Raises NoSpaceError."""
+        make_directories(self._disk, self._directory)
+        state = ScanState(STATE_VERSION, boot_id(), head, present, scope, baseline, pending)
+        self._disk.replace(self._path, msgspec.msgpack.encode(state), sync=False)
+
+    def read(self) -> ScanState | None:
+        """The state; None if there is none that can be used: then the head's tree stands in."""
+        try:
+            state = msgspec.msgpack.decode(read_file(self._path), type=ScanState)
+        except (OSError, msgspec.DecodeError):
+            return None
+        return state if state.version == STATE_VERSION else None
