@@ -54,6 +54,15 @@ class RetentionConfig(Section, frozen=True):
     sessions: bool = True
 
 
+class ScanConfig(Section, frozen=True):
+    """Scanner mode. ``all``: what git ignores is captured too. Larger files than ``max_file_bytes`` are left out; 0 sets
+    no limit.
+    """
+
+    all: bool = False
+    max_file_bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 60)] = 1 << 30
+
+
 class LogConfig(Section, frozen=True):
     """The daemon's own log."""
 
@@ -62,13 +71,29 @@ class LogConfig(Section, frozen=True):
     files: Annotated[int, msgspec.Meta(ge=1, le=100)] = 3
 
 
+class AgentsConfig(Section, frozen=True):
+    """What the extensions of coding agents do. ``mount``: serve the workspace when a session begins; ``on_exit``: how
+    to leave one that was served for that; ``reopen``: a session whose files differ; ``confirm``: what to ask before.
+    """
+
+    mount: Literal["auto", "ask", "off"] = "auto"
+    on_exit: Literal["apply", "keep", "leave"] = "apply"
+    reopen: Literal["ask", "keep", "restore"] = "ask"
+    confirm: Literal["tree", "always", "never"] = "tree"
+    undo: Literal["both", "files", "chat"] = "both"
+    badge: bool = True
+    language: Literal["auto", "en", "zh-CN"] = "auto"
+
+
 class WorkspaceConfig(Section, frozen=True):
     """What a workspace may have of its own."""
 
     mount: MountConfig = MountConfig()
+    scan: ScanConfig = ScanConfig()
     run: RunConfig = RunConfig()
     restore: RestoreConfig = RestoreConfig()
     log: LogConfig = LogConfig()
+    agents: AgentsConfig = AgentsConfig()
 
 
 class Config(WorkspaceConfig, frozen=True):

@@ -16,6 +16,7 @@ import os
 import resource
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -31,6 +32,7 @@ from harness.launch import log_path
 from harness.registry import Claim, Entry, Registry, create_private, home_directory, process_start
 from harness.server import CALL_EVENTS, Server, listen
 from harness.serving import Opener, ServedWorkspace, ServeOptions, ServeRequest, open_workspace
+from harness.sessions import Sessions
 from harness.version import VERSION
 
 if TYPE_CHECKING:
@@ -216,7 +218,9 @@ class Daemon:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             create_private(os.path.dirname(entry.socket))
             listener = listen(entry.socket)
-            server = Server(Dispatcher(served, self._with_git), self._events, self._hello(entry))
+            sessions = Sessions(served.store_directory(), served.knows, time.time_ns)
+            dispatcher = Dispatcher(served, self._with_git, sessions, entry.workspace)
+            server = Server(dispatcher, self._events, self._hello(entry))
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(server.serve, listener)
                 nursery.start_soon(self._watch_signals, signals)
@@ -233,6 +237,7 @@ class Daemon:
                 nursery.cancel_scope.cancel()
             with trio.CancelScope(shield=True):
                 await listener.aclose()
+                await trio.to_thread.run_sync(sessions.close)
                 if server.unmount_result is None:
                     await trio.to_thread.run_sync(self._keep, served)
 

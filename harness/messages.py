@@ -18,6 +18,7 @@ import msgspec
 from harness.failure import PlyfsError
 from store.errors import StoreError
 from vfs.errors import FsError
+from vfs.workspace import Change
 
 PROTOCOL_VERSION = 1
 
@@ -71,6 +72,7 @@ class Restore(Params, frozen=True):
     force: bool = False
     with_git: bool | None = None
     fingerprint: Text | None = None
+    session: Text | None = None
 
 
 class Log(Params, frozen=True):
@@ -120,6 +122,51 @@ class Unmount(Params, frozen=True):
     lazy: bool = False
 
 
+class Session(Params, frozen=True):
+    """An agent's session comes, or comes again. ``owns``: the workspace is served for the sake of such sessions."""
+
+    session: Name
+    parent: Text | None = None
+    file: Path | None = None
+    pid: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    owns: bool = False
+
+
+class Leave(Params, frozen=True):
+    """It goes."""
+
+    session: Name
+    pid: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Capture(Params, frozen=True):
+    """A checkpoint, and what it says of a node; ``changes`` also tells what was unsaved."""
+
+    session: Name
+    node: Name | None = None
+    label: Text | None = None
+    changes: bool = False
+
+
+class Bind(Params, frozen=True):
+    """The files at a node are those of a checkpoint (default: the head)."""
+
+    session: Name
+    node: Name
+    checkpoint: Name = "@"
+
+
+class Find(Params, frozen=True):
+    """The state of a node: ``nodes`` are the node and its ancestors, nearest first."""
+
+    session: Name
+    nodes: Annotated[list[Name], msgspec.Meta(max_length=100_000)]
+
+
+class Settings(Params, frozen=True):
+    """The settings for agents, read anew."""
+
+
 class Subscribe(Params, frozen=True):
     """Send events on this connection from now on."""
 
@@ -138,6 +185,12 @@ METHODS: dict[str, type[Params]] = {
     "ls": Ls,
     "unmount": Unmount,
     "subscribe": Subscribe,
+    "session": Session,
+    "leave": Leave,
+    "capture": Capture,
+    "bind": Bind,
+    "find": Find,
+    "settings": Settings,
 }
 
 RequestId: TypeAlias = int | str | None
@@ -174,6 +227,55 @@ class LsResult(msgspec.Struct, frozen=True):
     """Answer of ``ls``."""
 
     entries: list[Any]
+
+
+class SessionResult(msgspec.Struct, frozen=True):
+    """Answer of ``session``: whether it was known before."""
+
+    known: bool
+
+
+class LeaveResult(msgspec.Struct, frozen=True):
+    """Answer of ``leave``: how many sessions are left, and whether nobody needs the workspace served any more."""
+
+    others: int
+    last: bool
+
+
+class CaptureResult(msgspec.Struct, frozen=True):
+    """Answer of ``capture``. ``id`` is the checkpoint that the files are at now, ``state`` the one that the node stands
+    for (null without a node); they differ if the node had its state already and the files have changed since.
+    """
+
+    id: str
+    parent: str | None
+    created: bool
+    changed: int
+    state: str | None
+    recorded: bool
+    seconds: float
+    changes: list[Change] = []
+
+
+class BindResult(msgspec.Struct, frozen=True):
+    """Answer of ``bind``: the state of the node, and whether that is new."""
+
+    state: str
+    recorded: bool
+
+
+class FindResult(msgspec.Struct, frozen=True):
+    """Answer of ``find``: the state, and where it was recorded; all null if nowhere."""
+
+    state: str | None = None
+    session: str | None = None
+    node: str | None = None
+
+
+class SettingsResult(msgspec.Struct, frozen=True):
+    """Answer of ``settings``."""
+
+    agents: dict[str, Any]
 
 
 class MountResult(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ Concurrency: one command, one thread; a daemon that starts meanwhile only adds t
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from harness.dispatch import Dispatcher
@@ -82,6 +83,10 @@ class OfflineWorkspace:
         """Give up open files; those of the attic end with the command."""
         self._store.close()
         os.close(self._fd)
+
+    def resolve(self, spec: str) -> str:
+        """See ``Workspace``."""
+        return self._store.history.resolve(spec, self._head).id
 
     def log(self, session: str | None = None) -> LogResult:
         """See ``Workspace``."""
@@ -204,6 +209,7 @@ class OfflineWorkspace:
         force: bool = False,
         with_git: bool = False,
         fingerprint: str | None = None,
+        mine: Mapping[str, int | None] | None = None,
     ) -> RestoreResult:
         """Needs a mount."""
         self._needs_mount("restore")

@@ -210,6 +210,12 @@ class Server:
         match params:
             case messages.Checkpoint():
                 self._events.publish("checkpoint", result)
+            case messages.Capture(session, node) | messages.Bind(session, node):
+                assert isinstance(result, messages.CaptureResult | messages.BindResult)
+                if isinstance(result, messages.CaptureResult) and result.created:
+                    self._events.publish("checkpoint", result)
+                if result.recorded:
+                    self._events.publish("state", {"session": session, "node": node, "state": result.state})
             case messages.Undo() | messages.Redo() | messages.Restore(dry_run=False):
                 self._events.publish("restored", result)
             case messages.Unmount():

@@ -56,6 +56,14 @@ class ServedWorkspace(Workspace, Protocol):
         """What a person should know of the start: what was recovered, what changed outside."""
         ...
 
+    def store_directory(self) -> str:
+        """Where what is recorded of this workspace lies. After ``start``."""
+        ...
+
+    def knows(self, checkpoint: str) -> bool:
+        """True if there is a checkpoint of that id."""
+        ...
+
     def wait(self) -> None:
         """Return when it is no longer served, whoever ended that."""
         ...
@@ -69,11 +77,22 @@ Opener: TypeAlias = Callable[[ServeOptions, Listener], ServedWorkspace]
 
 
 def open_workspace(options: ServeOptions, listener: Listener) -> ServedWorkspace:
-    """A workspace mounted by FUSE. Raises PlyfsError where that cannot be had."""
-    if options.mode == "scan":
-        raise PlyfsError("refused", "this version of plyfs cannot scan yet", "use --mode fuse")
-    refusals.check_fuse()
-    # Not before: the daemon of another backend need not load it.
-    from vfs.mounted import open_workspace as open_mounted
+    """A mounted or a scanned workspace, as ``options`` say. Raises PlyfsError where that cannot be had."""
+    why: str | None = None
+    if options.mode != "scan":
+        try:
+            refusals.check_fuse(really=options.mode == "auto" and options.mountpoint is None)
+        except PlyfsError as error:
+            if options.mode == "fuse" or options.mountpoint is not None:
+                raise
+            why = f"the workspace is scanned, not mounted: {error.message}"
+    # Not before: the daemon of one backend need not load the other.
+    if options.mode != "scan" and why is None:
+        from vfs.mounted import open_workspace as open_mounted
 
-    return open_mounted(options, listener)
+        return open_mounted(options, listener)
+    if options.mountpoint is not None:
+        raise PlyfsError("usage", "a scanned workspace has no mount point", "leave out --at, or use --mode fuse")
+    from vfs.scan.scanned import open_workspace as open_scanned
+
+    return open_scanned(options, listener, why)

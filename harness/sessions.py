@@ -171,7 +171,7 @@ class Sessions:
         """A session goes. How many are left, and whether nobody needs the workspace served any more."""
         with self._guard:
             self._here.pop((session, pid), None)
-            gone = [key for key, start in self._here.items() if process_start(key[1]) != start]
+            gone = [key for key, start in self._here.items() if start is None or process_start(key[1]) != start]
             for key in gone:
                 del self._here[key]
             return len(self._here), self._owner and not self._here

@@ -15,7 +15,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Literal, Protocol
 
@@ -186,6 +186,14 @@ class MountedWorkspace:
         """What a person should know of the start."""
         return list(self._notes)
 
+    def store_directory(self) -> str:
+        """Where the workspace's history lies."""
+        return os.fsdecode(self.opened.store.path)
+
+    def knows(self, checkpoint: str) -> bool:
+        """True if there is a checkpoint of that id."""
+        return CheckpointId(checkpoint) in self.opened.store.history
+
     def wait(self) -> None:
         """Return when the mount is gone, whoever unmounted it."""
         while self._channel is not None:
@@ -264,10 +272,11 @@ class MountedWorkspace:
         force: bool = False,
         with_git: bool = False,
         fingerprint: str | None = None,
+        mine: Mapping[str, int | None] | None = None,
     ) -> RestoreResult:
         """See ``Workspace``."""
         chosen = None if not paths else [self._inside(path) for path in paths]
-        return self._move(lambda: self.timeline.go(checkpoint, chosen, with_git, force), dry_run, fingerprint)
+        return self._move(lambda: self.timeline.go(checkpoint, chosen, with_git, force, mine), dry_run, fingerprint)
 
     def _inside(self, path: str) -> bytes:
         name = os.path.normpath(os.fsencode(path))
@@ -310,6 +319,10 @@ class MountedWorkspace:
         return f"{self.timeline.head.head}-{move.target}-{self.opened.core.tree.epoch}-{move.version}"
 
     # --- looking ---------------------------------------------------------------------------------------------------
+
+    def resolve(self, spec: str) -> str:
+        """See ``Workspace``."""
+        return self.timeline.resolve(spec).id
 
     def log(self, session: str | None = None) -> LogResult:
         """See ``Workspace``."""

@@ -269,10 +269,17 @@ class Timeline:
             present, version = self.fold()
             return self._plan(step.target, step.redo, present, version)
 
-    def go(self, spec: str, paths: Iterable[bytes] | None = None, with_git: bool = False, force: bool = False) -> Move:
+    def go(
+        self,
+        spec: str,
+        paths: Iterable[bytes] | None = None,
+        with_git: bool = False,
+        force: bool = False,
+        mine: Mapping[str, int | None] | None = None,
+    ) -> Move:
         """What going to a checkpoint, or bringing back ``paths`` of it, would do. Raises UnknownCheckpointError.
 
-        What other sessions changed since is kept, unless ``force``.
+        What other sessions than ``mine`` (by default: the target's) changed since is kept, unless ``force``.
         """
         with self._moving:
             target = self.resolve(spec)
@@ -282,7 +289,7 @@ class Timeline:
                 onto = Grafter(self._tree, present, self._roots.of(target.id)).pick(list(chosen))
                 changes = self.changes(present, onto)
                 return Move(target.id, (), onto, present, version, changes, chosen)
-            return self._plan(target.id, (), present, version, with_git, force)
+            return self._plan(target.id, (), present, version, with_git, force, mine)
 
     def _plan(
         self,
@@ -292,31 +299,36 @@ class Timeline:
         version: int,
         with_git: bool = False,
         force: bool = True,
+        mine: Mapping[str, int | None] | None = None,
     ) -> Move:
         onto = self._roots.of(target)
         if not with_git:
             onto = Grafter(self._tree, onto, present).keep_git()
-        kept = {} if force else self._foreign(target)
+        kept = {} if force else self._foreign(target, mine)
         if kept:
             onto = Grafter(self._tree, onto, present).pick(list(kept))
         changes = self.changes(present, onto)
         return Move(target, redo, onto, present, version, changes, with_git=with_git, kept=kept)
 
-    def _foreign(self, target: CheckpointId) -> dict[bytes, str]:
-        """Paths that sessions other than the target's changed on the way from it to the head, and who did."""
-        session = self._history.get(target).session
-        if session is None:
-            return {}
-        way = []
-        for one in [self._history.get(self.head.head), *self._history.ancestors(self.head.head)]:
-            if one.id == target:
-                break
-            way.append(one)
-        else:
-            return {}  # another branch: everything on this one stays in its own checkpoints
+    def _foreign(self, target: CheckpointId, mine: Mapping[str, int | None] | None) -> dict[bytes, str]:
+        """Paths that sessions other than ``mine`` changed since the head and the target parted, and who did.
+
+        ``mine`` gives for each session the time (ns) until which its changes are the caller's own.
+        """
+        if mine is None:
+            session = self._history.get(target).session
+            if session is None:
+                return {}
+            mine = {session: None}
+        there = {target, *(one.id for one in self._history.ancestors(target))}
         kept: dict[bytes, str] = {}
-        for one in way:
-            if one.session is None or one.session == session or one.parent is None:
+        for one in [self._history.get(self.head.head), *self._history.ancestors(self.head.head)]:
+            if one.id in there:
+                break
+            if one.session is None or one.parent is None:
+                continue
+            until = mine.get(one.session, 0)
+            if until is None or one.time_ns < until:
                 continue
             for change in self.changes(self._roots.of(one.parent), self._roots.of(one.id), skip_git=True):
                 reason = f"session {one.session} changed it in {one.id}"

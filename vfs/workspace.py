@@ -6,6 +6,7 @@ may meet. Two implementations: ``mounted`` (FUSE) and ``scanned`` (no FUSE). All
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, Protocol
 
 import msgspec
@@ -193,10 +194,16 @@ class Workspace(Protocol):
         force: bool = False,
         with_git: bool = False,
         fingerprint: str | None = None,
+        mine: Mapping[str, int | None] | None = None,
     ) -> RestoreResult:
         """Go to a checkpoint, or bring back only ``paths`` of it. ``fingerprint`` of a preview makes it stop with
-        ConflictError if anything moved since.
+        ConflictError if anything moved since. ``mine`` are the sessions whose changes it may take back (until a time in
+        ns), by default only that of the checkpoint; what others changed is kept unless ``force``.
         """
+        ...
+
+    def resolve(self, spec: str) -> str:
+        """The id of the checkpoint that ``spec`` names. Raises UnknownCheckpointError."""
         ...
 
     def log(self, session: str | None = None) -> LogResult:

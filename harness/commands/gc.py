@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from harness import sessions
 from harness.config import load
 from harness.registry import TYPE_CHECKING, home_directory
 from harness.render import plural, size_text
@@ -25,7 +26,7 @@ def run(invocation: Invocation) -> int:
     """Collect what the retention rules let go, of all workspaces."""
     terminal = invocation.terminal
     rules = load("").retention
-    retention = Retention(rules.keep_last, rules.keep_days, rules.max_bytes, rules.sessions)
+    retention = Retention(rules.keep_last, rules.keep_days, rules.max_bytes, sessions=False)
     waiting = terminal.waiting("collecting")
 
     def progress(done: int, total: int) -> None:
@@ -35,7 +36,8 @@ def run(invocation: Invocation) -> int:
 
     home = Home.open(home_directory())
     try:
-        swept = sweep(home, retention, dry_run=invocation.options.dry_run, progress=progress)
+        stays = sessions.pinned(home) if rules.sessions and not retention.keeps_all else ()
+        swept = sweep(home, retention, dry_run=invocation.options.dry_run, pinned=stays, progress=progress)
     finally:
         terminal.clear()
     paths = {record.id: os.fsdecode(record.path) for record in home.workspaces()}

@@ -14,9 +14,10 @@ import difflib
 import hashlib
 import os
 import stat
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import msgspec
@@ -175,6 +176,19 @@ class FakeWorkspace:
     def notes(self) -> list[str]:
         return ["recovered"] if self._recovered else []
 
+    def store_directory(self) -> str:
+        if self._state_path is None:
+            self._state_path = os.path.join(tempfile.mkdtemp(prefix="plyfs-fake-"), "state")
+        directory = f"{self._state_path}.store"
+        os.makedirs(directory, exist_ok=True)
+        return directory
+
+    def knows(self, checkpoint: str) -> bool:
+        return any(row.id == checkpoint for row in self._rows)
+
+    def resolve(self, spec: str) -> str:
+        return self._resolve(spec)
+
     def wait(self) -> None:
         self._over.wait()
 
@@ -303,6 +317,7 @@ class FakeWorkspace:
         force: bool = False,
         with_git: bool = False,
         fingerprint: str | None = None,
+        mine: Mapping[str, int | None] | None = None,
     ) -> RestoreResult:
         started = time.perf_counter()
         with self._lock:

@@ -21,7 +21,16 @@ def params(method: str, **values: Any) -> messages.Params:
 
 def test_absent_parameters_take_the_defaults() -> None:
     for method, kind in messages.METHODS.items():
-        needed = {"restore": {"checkpoint": "@"}, "cat": {"checkpoint": "@", "path": "a"}, "ls": {"checkpoint": "@"}}
+        needed = {
+            "restore": {"checkpoint": "@"},
+            "cat": {"checkpoint": "@", "path": "a"},
+            "ls": {"checkpoint": "@"},
+            "session": {"session": "s"},
+            "leave": {"session": "s", "pid": 1},
+            "capture": {"session": "s"},
+            "bind": {"session": "s", "node": "n"},
+            "find": {"session": "s", "nodes": ["n"]},
+        }
         assert isinstance(params(method, **needed.get(method, {})), kind)
 
 

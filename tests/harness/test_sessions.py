@@ -1,0 +1,125 @@
+"""State(session, node): recorded once, inherited, durable, and what collection must leave for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.sessions import Recorded, Sessions, State
+
+
+class Everything:
+    """Checkpoints that are there: all but those in ``gone``."""
+
+    def __init__(self) -> None:
+        self.gone: set[str] = set()
+
+    def __call__(self, checkpoint: str) -> bool:
+        return checkpoint not in self.gone
+
+
+@pytest.fixture
+def known() -> Everything:
+    return Everything()
+
+
+@pytest.fixture
+def sessions(tmp_path: Path, known: Everything) -> Iterator[Sessions]:
+    made = Sessions(str(tmp_path), known, iter(range(1, 1000)).__next__)
+    yield made
+    made.close()
+
+
+def again(tmp_path: Path, known: Everything) -> Sessions:
+    return Sessions(str(tmp_path), known, lambda: 5000)
+
+
+def test_a_node_has_one_state_for_ever(sessions: Sessions) -> None:
+    assert sessions.record("s", "n", "c1") == Recorded("c1", True)
+    assert sessions.record("s", "n", "c1") == Recorded("c1", False)
+    assert sessions.record("s", "n", "c2") == Recorded("c1", False)
+    assert sessions.own("s", "n") == "c1"
+
+
+def test_the_nearest_recorded_ancestor_counts(sessions: Sessions) -> None:
+    sessions.record("s", "a", "c1")
+    sessions.record("s", "b", "c2")
+    assert sessions.find("s", ["c", "b", "a"]) == State("c2", "s", "b")
+    assert sessions.find("s", ["a"]) == State("c1", "s", "a")
+    assert sessions.find("s", ["x"]) is None
+    assert sessions.find("other", ["a"]) is None
+
+
+def test_a_fork_finds_what_it_inherited_and_keeps_its_own(sessions: Sessions) -> None:
+    sessions.open("old")
+    sessions.record("old", "a", "c1")
+    sessions.open("new", parent="old")
+    sessions.open("newest", parent="new")
+    assert sessions.find("newest", ["b", "a"]) == State("c1", "old", "a")
+    sessions.record("newest", "a", "c9")
+    assert sessions.find("newest", ["a"]) == State("c9", "newest", "a")
+    assert sessions.find("new", ["a"]) == State("c1", "old", "a")
+
+
+def test_a_session_may_take_back_its_past_but_not_what_its_parent_did_later(sessions: Sessions) -> None:
+    sessions.open("old")
+    sessions.open("new", parent="old")
+    assert sessions.mine("new") == {"new": None, "old": 2}
+    assert sessions.mine("old") == {"old": None}
+    assert sessions.mine("unheard of") == {"unheard of": None}
+
+
+def test_all_of_it_survives(sessions: Sessions, tmp_path: Path, known: Everything) -> None:
+    sessions.open("s", parent="p", file="/f", pid=1)
+    sessions.record("s", "n", "c1")
+    other = again(tmp_path, known)  # as after kill -9: nothing was closed
+    assert other.own("s", "n") == "c1"
+    assert other.open("s") is True
+    assert other.mine("s") == {"s": None, "p": 1}
+    other.close()
+
+
+def test_a_state_whose_checkpoint_is_lost_never_was(sessions: Sessions, tmp_path: Path, known: Everything) -> None:
+    sessions.record("s", "a", "c1")
+    sessions.record("s", "b", "c2")
+    known.gone.add("c2")
+    assert sessions.find("s", ["b", "a"]) == State("c1", "s", "a")
+    assert sessions.record("s", "b", "c3") == Recorded("c3", True)
+    other = again(tmp_path, known)
+    assert other.own("s", "b") == "c3"
+    other.close()
+
+
+def test_a_circle_of_parents_ends(sessions: Sessions) -> None:
+    sessions.open("a", parent="b")
+    sessions.open("b", parent="a")
+    assert sessions.find("a", ["n"]) is None
+    sessions.open("self", parent="self")
+    assert sessions.mine("self") == {"self": None}
+
+
+def test_the_last_of_those_for_whom_it_is_served(sessions: Sessions) -> None:
+    import os
+
+    me = os.getpid()
+    sessions.open("a", pid=me, owns=True)
+    sessions.open("b", pid=me)
+    sessions.open("dead", pid=2**22 + 1)
+    assert sessions.leave("a", me) == (1, False)
+    assert sessions.leave("b", me) == (0, True)
+
+
+def test_threads_that_record_the_same_agree(sessions: Sessions) -> None:
+    answers: list[Recorded] = []
+    threads = [
+        threading.Thread(target=lambda i=i: answers.append(sessions.record("s", "n", f"c{i}"))) for i in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({one.checkpoint for one in answers}) == 1
+    assert sum(one.created for one in answers) == 1
