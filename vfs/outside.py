@@ -44,7 +44,7 @@ from store.refs import Ino, LayerRef
 from vfs.contents import COPY_BYTES, Contents, content_size
 from vfs.errors import FsError
 from vfs.host import DEVICE_SHIFT, HASHED_DEVICE
-from vfs.translate import Inverse
+from vfs.rewrite import Inverse
 from vfs.view import Present, View, join
 
 if TYPE_CHECKING:
