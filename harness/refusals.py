@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import tempfile
 
 from harness.failure import PlyfsError
 from harness.registry import Registry, is_below
@@ -147,8 +148,8 @@ def mount_over(path: str, among: list[Mount]) -> Mount | None:
     return best
 
 
-def check_fuse() -> None:
-    """Raise PlyfsError unless this machine lets this user mount."""
+def check_fuse(really: bool = False) -> None:
+    """Raise PlyfsError unless this machine lets this user mount; ``really`` tries it, on a directory made for that."""
     if not os.path.exists("/dev/fuse"):
         raise PlyfsError(
             "no_fuse",
@@ -169,3 +170,19 @@ def check_fuse() -> None:
             "there is no fusermount3 to mount with as an ordinary user",
             "install the package fuse3, or run as root",
         )
+    if really:
+        _try_mounting()
+
+
+def _try_mounting() -> None:
+    """A container may have the device and forbid mounting all the same: only trying tells."""
+    from vfs import mountpoint
+
+    point = tempfile.mkdtemp(prefix="plyfs-")
+    try:
+        os.close(mountpoint.mount(os.fsencode(point)))
+        mountpoint.unmount(os.fsencode(point), lazy=True)
+    except mountpoint.MountError as error:
+        raise PlyfsError("no_fuse", error.message, error.hint) from None
+    finally:
+        os.rmdir(point)

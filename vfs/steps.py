@@ -6,7 +6,7 @@ whether it differs), nor making a move. Pure functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from store.history import Head, History
@@ -58,25 +58,29 @@ def foreign(
     history: History,
     head: CheckpointId,
     target: CheckpointId,
+    mine: Mapping[str, int | None] | None,
     changes: Callable[[CheckpointId, CheckpointId], Iterable[Changed]],
 ) -> dict[bytes, str]:
-    """Paths that sessions other than the target's changed on the way from it to the head, and who did.
+    """Paths that sessions other than ``mine`` (by default the target's) changed since the head and the target parted,
+    and who did.
 
-    ``changes`` tells what differs between two checkpoints.
+    ``mine`` gives for each session the time (ns) until which its changes are the caller's own; ``changes`` tells what
+    differs between two checkpoints.
     """
-    session = history.get(target).session
-    if session is None:
-        return {}
-    way = []
-    for one in [history.get(head), *history.ancestors(head)]:
-        if one.id == target:
-            break
-        way.append(one)
-    else:
-        return {}  # another branch: everything on this one stays in its own checkpoints
+    if mine is None:
+        session = history.get(target).session
+        if session is None:
+            return {}
+        mine = {session: None}
+    there = {target, *(one.id for one in history.ancestors(target))}
     kept: dict[bytes, str] = {}
-    for one in way:
-        if one.session is None or one.session == session or one.parent is None:
+    for one in [history.get(head), *history.ancestors(head)]:
+        if one.id in there:
+            break
+        if one.session is None or one.parent is None:
+            continue
+        until = mine.get(one.session, 0)
+        if until is None or one.time_ns < until:
             continue
         for change in changes(one.parent, one.id):
             reason = f"session {one.session} changed it in {one.id}"

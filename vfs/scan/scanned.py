@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Literal, NamedTuple, Protocol, cast
 
@@ -48,6 +48,7 @@ from vfs.scan.state import StateFile
 from vfs.scan.statindex import StatIndex
 from vfs.scan.targets import Targets
 from vfs.scan.walker import Policy
+from vfs.seal import LayerSealer
 from vfs.tree import Root, Tree
 from vfs.users import users
 from vfs.verifying import verify
@@ -326,6 +327,14 @@ class ScannedWorkspace:
         """What a person should know of the start."""
         return list(self._notes)
 
+    def store_directory(self) -> str:
+        """Where the workspace's history lies."""
+        return os.fsdecode(self.store.path)
+
+    def knows(self, checkpoint: str) -> bool:
+        """True if there is a checkpoint of that id."""
+        return CheckpointId(checkpoint) in self.store.history
+
     def wait(self) -> None:
         """Return when it is no longer served."""
         self._over.wait()
@@ -516,22 +525,21 @@ class ScannedWorkspace:
         force: bool = False,
         with_git: bool = False,
         fingerprint: str | None = None,
+        mine: Mapping[str, int | None] | None = None,
     ) -> RestoreResult:
-        """See ``Workspace``. ``with_git`` is refused: a scan never has ``.git``."""
-        if with_git:
-            raise RefusedError(
-                "a scanned workspace does not capture .git, so it cannot be brought back",
-                hint="leave out --with-git, or serve the workspace with --mode fuse",
-            )
+        """See ``Workspace``. A scan never has ``.git``, so ``with_git`` brings back none."""
         chosen = None if not paths else tuple(sorted({self._inside(path) for path in paths}))
 
         def work_out(present: Present) -> Move:
             target = self._resolve(checkpoint)
             if chosen is not None:
                 return self._pick(target.id, chosen, present)
-            return self._plan(target.id, (), present, force)
+            return self._plan(target.id, (), present, force, mine)
 
-        return self._move(work_out, dry_run, fingerprint)
+        result = self._move(work_out, dry_run, fingerprint)
+        if with_git:
+            result.kept.append(Kept(".git", "scanning does not capture it"))
+        return result
 
     def _inside(self, path: str) -> bytes:
         name = os.path.normpath(os.fsencode(path))
@@ -542,7 +550,14 @@ class ScannedWorkspace:
             raise WorkspaceError(f"{path} is not in the workspace", hint="give paths relative to the workspace")
         return b"" if name == b"." else name
 
-    def _plan(self, target: CheckpointId, redo: tuple[CheckpointId, ...], present: Present, force: bool = True) -> Move:
+    def _plan(
+        self,
+        target: CheckpointId,
+        redo: tuple[CheckpointId, ...],
+        present: Present,
+        force: bool = True,
+        mine: Mapping[str, int | None] | None = None,
+    ) -> Move:
         onto = self._target(target, present)
         kept: dict[bytes, str] = {}
         if not force:
@@ -550,22 +565,25 @@ class ScannedWorkspace:
                 self.store.history,
                 self.head.head,
                 target,
+                mine,
                 lambda a, b: self._changes(self._target(a, present), self._target(b, present)),
             )
-        aim = self._grafter(onto, present.root).pick(list(kept)) if kept else onto
+        aim = self._grafted(onto, present.root, kept) if kept else onto
         plan = self._planned(present, aim, self._coverage(target, onto))
         plan.kept.extend(Kept(os.fsdecode(path), reason) for path, reason in sorted(kept.items()))
         return Move(target, redo, aim, present, plan)
 
     def _pick(self, target: CheckpointId, chosen: tuple[bytes, ...], present: Present) -> Move:
         source = self._target(target, present)
-        onto = self._grafter(present.root, source).pick(list(chosen))
+        onto = self._grafted(present.root, source, chosen)
         plan = self._planned(present, onto, self._coverage(target, source))
         return Move(target, (), onto, present, plan, chosen)
 
-    def _grafter(self, onto: Root, source: Root) -> Grafter:
+    def _grafted(self, onto: Root, source: Root, paths: Iterable[bytes]) -> Root:
+        """``onto`` with ``paths`` as ``source`` has them."""
         # Of the live tree a grafter needs the pages alone, as long as no directory cites a base.
-        return Grafter(cast(Tree, self.home), onto, source)
+        root = Grafter(cast(Tree, self.home), onto, source).pick(list(paths))
+        return self._root(LayerSealer(self.home.objects, self.home.pages).seal(root, None))
 
     def _planned(self, present: Present, onto: Root, coverage: Coverage) -> Plan:
         view = self._targets.view(onto)
@@ -704,7 +722,7 @@ class ScannedWorkspace:
         coverage = self._coverage(record.target, self._target(record.target, present))
         kept = self._strangers(record, present)
         if kept:
-            onto = self._grafter(onto, present.root).pick([os.fsencode(one.path) for one in kept])
+            onto = self._grafted(onto, present.root, [os.fsencode(one.path) for one in kept])
         plan = self._planned(present, onto, coverage)
         executor = self._executor(self._platform, self._top, self._scanner.index, self._contents, plan, record.prefix)
         again = msgspec.structs.replace(record, places=tuple(sorted({*record.places, *executor.places()})))
@@ -749,6 +767,10 @@ class ScannedWorkspace:
         self._notes += [f"{one.path} was kept: {one.reason}" for one in kept]
 
     # --- looking ---------------------------------------------------------------------------------------------------
+
+    def resolve(self, spec: str) -> str:
+        """See ``Workspace``."""
+        return self._resolve(spec).id
 
     def log(self, session: str | None = None) -> LogResult:
         """See ``Workspace``."""
