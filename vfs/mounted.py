@@ -244,8 +244,6 @@ class MountedWorkspace:
         result = self.timeline.checkpoint(label, session, node)
         if sync:
             self._sync(CheckpointId(result.id))
-        if result.created:
-            self._listener("checkpoint", result)
         return result
 
     def _sync(self, id: CheckpointId) -> None:
@@ -442,7 +440,6 @@ class MountedWorkspace:
         self._waker.finish()
         with self._leaving:
             result = leaving.leave(self, self._channel, self._point, how, lazy)
-        self._listener("unmounted", result)
         return result
 
 

@@ -1,6 +1,8 @@
 """Which processes use a mount: open files, working directories, roots, programs, mappings.
 
-Reads /proc only, never the mount itself, so it cannot wait for the server that asks. Linux; elsewhere nothing is known.
+A path alone does not tell: who was in the directory before the mount covered it is still below. So the mount's number
+is compared, where the process sees the same mounts as this one. Reads /proc only and opens nothing but handles, so it
+cannot wait for the server that asks. Linux; elsewhere nothing is known.
 """
 
 from __future__ import annotations
@@ -9,7 +11,10 @@ import os
 import re
 from typing import NamedTuple
 
+from vfs.mountinfo import mount_at
+
 _FLAGS = re.compile(rb"^flags:\s*([0-7]+)$", re.MULTILINE)
+_MOUNT = re.compile(rb"^mnt_id:\s*([0-9]+)$", re.MULTILINE)
 
 
 class User(NamedTuple):
@@ -27,48 +32,83 @@ class User(NamedTuple):
 
 def users(point: bytes) -> list[User]:
     """The processes that use something at or below ``point``, as far as this user may see. This one is left out."""
-    found = []
-    try:
-        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    except FileNotFoundError:
+    mount = mount_at(point)
+    if mount is None:
         return []
-    for pid in pids:
+    found = []
+    for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
         if pid != os.getpid():
-            user = _user(pid, point)
+            user = _Process(pid, point, mount.id).user()
             if user is not None:
                 found.append(user)
     return found
 
 
-def _user(pid: int, point: bytes) -> User | None:
-    base = b"/proc/%d/" % pid
-    prefix = point.rstrip(b"/") + b"/"
-    paths: list[bytes] = []
-    writing = False
-    try:
-        for link in (b"cwd", b"root", b"exe"):
-            target = _target(base + link)
-            if target == point or target.startswith(prefix):
-                paths.append(target)
-        for fd in os.listdir(base + b"fd"):
-            target = _target(base + b"fd/" + fd)
-            if target == point or target.startswith(prefix):
-                paths.append(target)
-                writing = writing or _is_writing(base, fd)
-        if not paths:
-            with open(base + b"maps", "rb") as maps:
-                for line in maps:
-                    at = line.find(b"/")
-                    if at >= 0 and line[at:].startswith(prefix):
-                        paths.append(line[at:].rstrip(b"\n"))
-                        break
-        if not paths:
+class _Process:
+    """One process, seen through /proc."""
+
+    def __init__(self, pid: int, point: bytes, mount: int) -> None:
+        self._pid = pid
+        self._base = b"/proc/%d/" % pid
+        self._point = point
+        self._prefix = point.rstrip(b"/") + b"/"
+        self._mount = mount
+
+    def user(self) -> User | None:
+        """What it uses of the mount, None for nothing, or if it ended meanwhile or is not ours to see."""
+        try:
+            self._same_mounts = os.readlink(self._base + b"ns/mnt") == os.readlink(b"/proc/self/ns/mnt")
+            paths, writing = self._open_files()
+            paths = [*self._places(), *paths] or self._mappings()
+            if not paths:
+                return None
+            with open(self._base + b"comm", "rb") as comm:
+                return User(self._pid, os.fsdecode(comm.read().strip()), paths, writing)
+        except OSError:
             return None
-        with open(base + b"comm", "rb") as comm:
-            command = os.fsdecode(comm.read().strip())
-    except OSError:  # it ended meanwhile, or is not ours to see
-        return None
-    return User(pid, command, paths, writing)
+
+    def _is_below(self, path: bytes) -> bool:
+        return path == self._point or path.startswith(self._prefix)
+
+    def _places(self) -> list[bytes]:
+        """Its working directory, root and program."""
+        found = []
+        for link in (b"cwd", b"root", b"exe"):
+            target = _target(self._base + link)
+            if self._is_below(target) and (not self._same_mounts or self._mount_of(link) == self._mount):
+                found.append(target)
+        return found
+
+    def _mount_of(self, link: bytes) -> int:
+        handle = os.open(self._base + link, os.O_PATH | os.O_CLOEXEC)
+        try:
+            return _number(_MOUNT, b"/proc/self/fdinfo/%d" % handle, 10)
+        finally:
+            os.close(handle)
+
+    def _open_files(self) -> tuple[list[bytes], bool]:
+        """Its open files there, and whether one of them is open for writing."""
+        found = []
+        writing = False
+        for fd in os.listdir(self._base + b"fd"):
+            target = _target(self._base + b"fd/" + fd)
+            if not self._is_below(target):
+                continue
+            info = self._base + b"fdinfo/" + fd
+            if self._same_mounts and _number(_MOUNT, info, 10) != self._mount:
+                continue
+            found.append(target)
+            writing = writing or bool(_number(_FLAGS, info, 8) & (os.O_WRONLY | os.O_RDWR))
+        return found, writing
+
+    def _mappings(self) -> list[bytes]:
+        """A file there that it has mapped, if it has one. Mappings of what lies below the mount count too."""
+        with open(self._base + b"maps", "rb") as maps:
+            for line in maps:
+                at = line.find(b"/")
+                if at >= 0 and line[at:].startswith(self._prefix):
+                    return [line[at:].rstrip(b"\n")]
+        return []
 
 
 def _target(link: bytes) -> bytes:
@@ -78,10 +118,11 @@ def _target(link: bytes) -> bytes:
         return b""
 
 
-def _is_writing(base: bytes, fd: bytes) -> bool:
+def _number(pattern: re.Pattern[bytes], path: bytes, base: int) -> int:
+    """The number that ``pattern`` finds in a file of /proc, -1 for none."""
     try:
-        with open(base + b"fdinfo/" + fd, "rb") as info:
-            match = _FLAGS.search(info.read())
+        with open(path, "rb") as info:
+            match = pattern.search(info.read())
     except OSError:
-        return False
-    return match is not None and int(match[1], 8) & (os.O_WRONLY | os.O_RDWR) != 0
+        return -1
+    return -1 if match is None else int(match[1], base)
