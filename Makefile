@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 COVERAGE_FLOOR ?= 0
 
-.PHONY: help demo test check bench clean setup
+.PHONY: help demo test check format lint types imports bench clean
 help:
 	@sed -n 's/^#   //p' Makefile
 
@@ -29,9 +29,15 @@ test:
 
 check:
 	@PYTHON=$(PYTHON) .ci/setup test
+	@$(MAKE) --no-print-directory --keep-going format lint types imports
+
+format:
 	$(RUN) -m ruff format --check .
+lint:
 	$(RUN) -m ruff check .
+types:
 	$(RUN) -m mypy
+imports:
 	.venv/bin/lint-imports
 
 bench:
