@@ -20,7 +20,7 @@ from store.history import Head
 from store.home import WorkspaceStore
 from store.nodes import settled
 from store.refs import CheckpointId, LayerRef
-from vfs import apply, identities, overlaid
+from vfs import absence, apply, identities, overlaid
 from vfs.apply import Applied
 from vfs.errors import FsError
 from vfs.opening import store_layer
@@ -78,6 +78,9 @@ def leave(served: MountedWorkspace, channel: Channel, point: bytes, how: How, la
         kept = _settle(served, how, applied)
     if how == "apply":
         finish(served.opened.store, served.opened.base_fd)
+        if applied is not None:
+            apply.open_attic(served.opened.host, served.opened.store.attic_dir)
+            absence.applied(served.home, served.opened.store, served.opened.host, applied)
     conflicts = [] if applied is None else [os.fsdecode(path) for path in applied.conflicts]
     count = 0 if applied is None else applied.count
     head = served.timeline.head.head
@@ -154,7 +157,12 @@ def presented_times(view: View, tree: Tree) -> dict[bytes, int]:
         return {}
     found: dict[bytes, int] = {}
     reborn: dict[bytes, int] = {}
-    for path, directory in view.held():
+    held = list(view.held())
+    for ino, origin in tree.shown_origins.items():
+        shown = tree.shown.get(ino)
+        if shown is not None and shown.mtime_ns:
+            found.update((path, shown.mtime_ns) for path in view.shown(origin, held))
+    for path, directory in held:
         above = reborn.get(os.path.dirname(path), 0) if path else 0
         reborn[path] = max(above, tree.reborn.get(directory.attributes.ino, 0))
         for name, entry in view.overrides(directory):

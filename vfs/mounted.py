@@ -24,14 +24,15 @@ from store.history import Checkpoint
 from store.home import Home, WorkspaceStore
 from store.nodes import FreshRegular
 from store.refs import CheckpointId
-from vfs import apply, leaving, overlaid, patch
+from vfs import absence, apply, leaving, overlaid, patch
 from vfs.channel import Channel, Invalidations, Touched
 from vfs.contents import Contents
 from vfs.errors import FsError
 from vfs.extents import Extents, read_runs
+from vfs.host import Host
 from vfs.inode import Inode
 from vfs.keeper import Keeper
-from vfs.opening import Opened, open_store, open_workspace_tree
+from vfs.opening import Opened, open_store, open_workspace_tree, store_layer
 from vfs.pending import Pending
 from vfs.sealing import Sealing
 from vfs.serving import start_channel
@@ -110,6 +111,7 @@ class MountedWorkspace:
         self._size_lock = threading.Lock()
         self._waker = Waker()
         self._leaving = threading.Lock()
+        self._survey: absence.Survey | None = None
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -123,7 +125,7 @@ class MountedWorkspace:
         base_fd = os.open(self._workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         store, lock = open_store(self.home, base_fd, self._workspace)
         try:
-            self._resume_apply(store, base_fd)
+            self._catch_up(store, base_fd)
             opened = open_workspace_tree(self.home, store, lock, base_fd, time.time_ns, self._notes)
         except BaseException:
             lock.release()
@@ -156,19 +158,34 @@ class MountedWorkspace:
         except BaseException:
             self.close()
             raise
+        self._survey = absence.Survey(store, base_fd, self._found_outside)
+        self._survey.start()
 
-    def _resume_apply(self, store: WorkspaceStore, base_fd: int) -> None:
-        """Finish, or take back, an apply that a crash interrupted."""
+    def _catch_up(self, store: WorkspaceStore, base_fd: int) -> None:
+        """Finish, or take back, an apply that a crash interrupted; find what others changed since the last mount."""
         work = leaving.work_dir(store)
+        host = Host({0: base_fd})
         applied = apply.resume(work, base_fd, store.attic_dir)
+        head = store.history.read_head()
         if applied is not None:
-            head = store.history.read_head()
             assert head is not None, "what was applied had a head"
             head, _ = leaving.applied_head(store, head, applied)
             store.history.write_head(head, sync=True)
             self._notes.append("an apply that had been interrupted was finished")
         leaving.finish(store, base_fd)
+        apply.open_attic(host, store.attic_dir)
+        if applied is not None:
+            absence.applied(self.home, store, host, applied)
+        elif head is not None and not store.epochs() and head.head == head.base:
+            found = absence.look(self.home, store, host, head, time.time_ns())
+            if found is not None:
+                self._notes.append(found.note)
         overlaid.begin(store)
+
+    def _found_outside(self, paths: list[bytes]) -> None:
+        with self.home.objects.sealing():
+            made = self.timeline.note_outside(tuple(paths), lambda root: store_layer(self.home, root))
+        self._listener("head", {"head": made.id})
 
     def serve_again(self) -> None:
         """Serve once more what could not be left."""
@@ -210,6 +227,8 @@ class MountedWorkspace:
             return
         if self._channel is not None and not self._channel.wait(0):
             self._channel.stop(lazy=True)
+        if self._survey is not None:
+            self._survey.stop()
         self._keeper.stop()
         self.sealing.stop()
         opened.core.close()
@@ -438,9 +457,10 @@ class MountedWorkspace:
         """See ``Workspace``."""
         assert self._channel is not None
         self._waker.finish()
+        if self._survey is not None:
+            self._survey.stop()
         with self._leaving:
-            result = leaving.leave(self, self._channel, self._point, how, lazy)
-        return result
+            return leaving.leave(self, self._channel, self._point, how, lazy)
 
 
 def entry_size(entry: Regular) -> int:

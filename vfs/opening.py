@@ -142,7 +142,7 @@ class _Opening:
                 self._notes.append("after a power loss: what was written after the last fsync or checkpoint is gone")
             head = msgspec.structs.replace(
                 head,
-                head=last.head,
+                head=head.head if last.epoch == head.epoch else last.head,
                 redo=head.redo if last.epoch == head.epoch else (),
                 epoch=last.epoch,
                 next_ino=core.tree.next_ino,

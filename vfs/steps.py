@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from store.history import Head, History
+from store.history import Checkpoint, Head, History
 from store.refs import CheckpointId
 from vfs.diff import Changed
 from vfs.workspace import NothingToDoError
@@ -33,13 +33,18 @@ def back(history: History, head: Head, count: int, unsaved: bool) -> Step:
         if parent is None:
             break
         redo = (target.id, *redo)
+        left -= not is_note(target)
         target = parent
-        left -= target.kind != "hidden"
     if left == count:
         raise NothingToDoError(
             "there is nothing to undo: this is the first state", hint="`plyfs log` shows where you are"
         )
     return Step(target.id, redo)
+
+
+def is_note(checkpoint: Checkpoint) -> bool:
+    """True for a checkpoint that only tells of something: its tree is that of its parent."""
+    return checkpoint.kind == "outside" and not checkpoint.changed
 
 
 def forward(head: Head, count: int) -> Step:

@@ -10,23 +10,23 @@ while it is mounted.
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import struct
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 from blake3 import blake3
 
+from store.disk import Disk
 from store.format import Origin
 from vfs.errors import FsError
 from vfs.host import Host, below
 from vfs.view import join
-
-if TYPE_CHECKING:
-    from store.disk import Disk
 
 MAGIC = b"plyfs survey 1\n"
 
@@ -206,3 +206,16 @@ def _is_whole(fd: int) -> bool:
     size = os.fstat(fd).st_size
     last = len(END).to_bytes(4, "little") + END
     return os.pread(fd, len(MAGIC), 0) == MAGIC and os.pread(fd, len(last), size - len(last)) == last
+
+
+def main() -> None:
+    """``python -m vfs.survey BASE_FD INDEX``: explained paths on stdin, found ones as JSON on stdout, in hex."""
+    take_back_seat()
+    fd, index = int(sys.argv[1]), os.fsencode(sys.argv[2])
+    explained = [bytes.fromhex(line) for line in sys.stdin.read().split()]
+    found = renew(Host({0: fd}), index, Disk(), explained=explained)
+    json.dump([one.path.hex() for one in found or ()], sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

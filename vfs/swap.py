@@ -18,6 +18,7 @@ from store.format import (
     Linked,
     LinkTarget,
     Origin,
+    Original,
     Regular,
     Special,
     Symlink,
@@ -330,7 +331,7 @@ class Swap:
             if ino in moved and moved[ino][1] is change:
                 self._move(change, moved[ino][0], kept.get(ino))
             elif not isinstance(change.after, Linked):
-                self._renew(ino, isinstance(change.after, Directory))
+                self._renew(ino, isinstance(change.after, Directory), change.after)
             self._tell(change, before)
         while self._waiting:
             self._walk(*self._waiting.pop())
@@ -384,9 +385,11 @@ class Swap:
         else:
             self._tree.inodes.pop(inode.ino, None)
 
-    def _renew(self, ino: Ino, directory: bool) -> None:
+    def _renew(self, ino: Ino, directory: bool, value: Value | None = None) -> None:
         """What the tree calls ``ino`` shows itself from now on as something new."""
         tree = self._tree
+        if isinstance(value, Regular) and isinstance(value.content, Original):
+            tree.shown_origins[ino] = value.content.origin
         tree.shown[ino] = Shown(tree.new_ino(), 0 if directory else self._now)
         if directory:
             tree.reborn[ino] = self._now

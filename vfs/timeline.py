@@ -10,6 +10,7 @@ swapped. The kernel is told after that, with neither lock that answering needs.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -22,7 +23,7 @@ import msgspec
 
 from store.history import Checkpoint, CheckpointKind, Head, History
 from store.nodes import same_entry
-from store.refs import CheckpointId
+from store.refs import CheckpointId, LayerRef
 from vfs import diff, steps
 from vfs.channel import Invalidations, Touched
 from vfs.core import Core
@@ -245,6 +246,28 @@ class Timeline:
         self.head = head
         self._tree.epoch = start.epoch
         self._tree.changed_since_fold = 0
+
+    def note_outside(self, paths: tuple[bytes, ...], layer: Callable[[Root], LayerRef]) -> Checkpoint:
+        """Tell, as a checkpoint of its own on top of the head, of changes that no checkpoint holds: the base's own.
+
+        ``layer`` stores the head's tree in terms of the present base. The tree stays as it is.
+        """
+        some = ", ".join(os.fsdecode(path) for path in paths[:3])
+        more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+        with self._moving:
+            made = self._history.begin(
+                self.head.head,
+                kind="outside",
+                label=f"changed outside plyfs: {some}{more}",
+                generation=self._tree.generation,
+                epoch=self._tree.epoch,
+                next_ino=self._tree.next_ino,
+                outside=paths,
+                layer=layer(self._roots.of(self.head.head)),
+            )
+            self.head = msgspec.structs.replace(self.head, head=made.id)
+            self._history.write_head(self.head)
+            return made
 
     # --- moving ----------------------------------------------------------------------------------------------------
 

@@ -113,7 +113,9 @@ class Tree:
         self.dirty_links: dict[Ino, Inode | None] = {}
         self.places: dict[Ino, set[tuple[DirectoryInode, bytes]]] = {}
         self.shown: dict[Ino, Shown] = {}
+        self.shown_origins: dict[Ino, Origin] = {}
         self.reborn: dict[Ino, int] = {}
+        self.row_numbers: dict[Ino, Ino] = {}
         self.changed_since_fold = 0
         self.root = DirectoryInode(ROOT, stat.S_IFDIR | 0o755)
         self.root.lookups = 1
@@ -207,6 +209,10 @@ class Tree:
         number = self.next_ino
         self.next_ino += 1
         return Ino(number)
+
+    def row_number(self, ino: Ino) -> Ino:
+        """The number by which the link table knows a live linked inode: not the one it shows after a restore."""
+        return self.row_numbers.get(ino, ino)
 
     def _identity(self, directory: DirectoryInode | None, ino: Ino, is_directory: bool) -> Shown:
         """The number and mtime under which the inode that the tree calls ``ino`` shows itself."""
@@ -326,6 +332,8 @@ class Tree:
             if row is not None:
                 return self.linked_inode(number)
         shown = self._identity(directory, number, stat.S_ISDIR(mode))
+        if linked and shown.ino != number:
+            self.row_numbers[shown.ino] = number
         inode: Inode
         if stat.S_ISREG(mode):
             inode = FileInode(shown.ino, mode)
@@ -355,8 +363,8 @@ class Tree:
 
     def linked_inode(self, ino: Ino) -> Inode:
         """The inode of a row of the link table. Raises FsError(EIO) if the row is missing."""
-        shown = self.shown.get(ino)
-        live = self.inodes.get(shown.ino if shown is not None else ino)
+        known = self.shown.get(ino)
+        live = self.inodes.get(known.ino if known is not None else ino)
         if live is not None and live.linked and live.nlink:
             return live
         row = self.pages.get(self.links, link_key(ino))
@@ -366,7 +374,10 @@ class Tree:
             raise FsError(errno.EIO, f"inode {ino} is missing from the link table")
         value = settled(row.inode)
         assert isinstance(value, Regular | Symlink | Special)
-        inode = self._make(None, self._identity(None, ino, False), value)
+        shown = self._identity(None, ino, False)
+        if shown.ino != ino:
+            self.row_numbers[shown.ino] = ino
+        inode = self._make(None, shown, value)
         inode.linked = True
         inode.nlink = row.links
         return inode
@@ -517,10 +528,11 @@ class Tree:
         if self.dirty_links:
             rows: dict[bytes, Entry | None] = {}
             for ino, inode in self.dirty_links.items():
+                key = link_key(self.row_number(ino))
                 if inode is None:
-                    rows[link_key(ino)] = None
+                    rows[key] = None
                 else:
-                    rows[link_key(ino)] = LinkTarget(self._leaf_entry(inode), inode.nlink)
+                    rows[key] = LinkTarget(self._leaf_entry(inode), inode.nlink)
                     inode.dirty = False
                     changed.append(inode)
             self.dirty_links = {}
@@ -549,7 +561,7 @@ class Tree:
                 continue
             self.changed_since_fold += 1
             if child.linked:
-                changes[name] = Linked(child.ino)
+                changes[name] = Linked(self.row_number(child.ino))
             elif isinstance(child, DirectoryInode):
                 if child.dirty:
                     changes[name] = self._fold_directory(child, changed)
