@@ -42,7 +42,7 @@ from vfs.scan.repository import Repositories
 from vfs.scan.statindex import DirectoryRecord, FileRecord, Inode, StatIndex, now_ns, record_of
 from vfs.scan.walker import Context, Policy, Walk, Wanted
 from vfs.tree import Root
-from vfs.view import join, link_key
+from vfs.view import View, join, link_key
 from vfs.workspace import WorkspaceError
 
 ROUNDS = 8
@@ -73,6 +73,7 @@ class Scanner:
         objects: Objects,
         pages: Pages,
         index: StatIndex | None,
+        before: View | None = None,
     ) -> None:
         self.index = index or StatIndex()
         self.platform = platform
@@ -90,6 +91,8 @@ class Scanner:
         self._link_page: Page | None = None
         self._made: Present | None = None
         self._first = index is None
+        self._before = before
+        """What the scan before saw, if its records are lost: paths keep their numbers."""
 
     # --- scanning --------------------------------------------------------------------------------------------------
 
@@ -115,6 +118,7 @@ class Scanner:
                 if at != self.top:
                     self.platform.close(at)
         self._first = False
+        self._before = None
         return self.build(generation, changed_scope)
 
     def _walk(self) -> Walk:
@@ -162,7 +166,11 @@ class Scanner:
             old = gone.pop(record.ino, None)
             if old is not None and old.attributes is not None:
                 ino = old.attributes.ino
-            elif record.parent is None or self._first:
+            elif record.parent is None:
+                continue
+            elif self._before is not None and isinstance(seen := self._before.lookup(record.path), Directory):
+                ino = seen.attributes.ino
+            elif self._first and self._before is None:
                 continue
             else:
                 ino = Ino(self.index.fresh_ino())
@@ -181,20 +189,27 @@ class Scanner:
         moving: set[bytes] = set()
         done = 0
 
+        late: list[tuple[Wanted, Read]] = []
+
         def take(results: list[tuple[Wanted, Read | Exception]]) -> None:
             nonlocal done
             for one, result in results:
-                self._take(walk, one, result, moving)
+                if isinstance(result, Read) and result.status.st_nlink > 1 and not result.entry.attributes.ino:
+                    late.append((one, result))  # after the other names of the file, which has a number already
+                else:
+                    self._take(walk, one, result, moving)
             done += len(results)
             self.progress(done, len(wanted))
 
         if len(groups) <= 1:
             for group in groups:
                 take(self._read_group(group))
-            return moving
-        with ThreadPoolExecutor(self.platform.threads, "plyfs-read") as pool:
-            for results in pool.map(self._read_group, groups):
-                take(results)
+        else:
+            with ThreadPoolExecutor(self.platform.threads, "plyfs-read") as pool:
+                for results in pool.map(self._read_group, groups):
+                    take(results)
+        for one, result in late:
+            self._take(walk, one, result, moving)
         return moving
 
     def _read_group(self, group: list[Wanted]) -> list[tuple[Wanted, Read | Exception]]:
@@ -246,7 +261,11 @@ class Scanner:
             moved.linked or (moved.size, moved.mtime) == (one.status.st_size, one.status.st_mtime_ns)
         ):
             return moved.entry.attributes.ino
-        if self._first:
+        if self._before is not None:
+            seen = self._before.lookup(join(one.directory.path, os.fsencode(one.name)))
+            if seen is not None and not isinstance(seen, Directory):
+                return seen.attributes.ino
+        elif self._first:
             return Ino(one.status.st_ino)
         return Ino(0)  # given when it is recorded
 
@@ -273,6 +292,7 @@ class Scanner:
         if known is None or entry is not known.entry or known.linked != (status.st_nlink > 1):
             directory.touch(name)
         directory.files[name] = made = record_of(status, entry, result.looked_ns)
+        directory.unsaved = True
         directory.left.pop(name, None)
         if made.linked:
             self._by_inode[made.ino] = made

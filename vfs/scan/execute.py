@@ -150,10 +150,11 @@ class Executor:
     def stage(self) -> None:
         """Write all that is new. Raises NoSpaceError or OSError, and then ``unstage`` leaves no trace."""
         groups: dict[Ino, bytes] = {}
-        changing = {put.path for put in self._plan.puts} | set(self._plan.unlinks)
         for put in self._plan.puts:
             temporary = self._place(put.path)
-            anchor = None if put.group is None else groups.get(put.group) or self._anchor(put.group, changing)
+            anchor = None if put.group is None else groups.get(put.group)
+            if anchor is None and put.group is not None:
+                anchor = self._plan.anchors.get(put.group)
             if anchor is not None:
                 self._do(temporary, lambda at, name, anchor=anchor: self._link(anchor, at, name))  # type: ignore[misc]
             else:
@@ -163,16 +164,6 @@ class Executor:
             self._staged[put.path] = temporary
         for source, path in self._plan.moves:
             self.slots.append((source, self._place(source), path))
-
-    def _anchor(self, group: Ino, changing: set[bytes]) -> bytes | None:
-        """A name of the shared inode that stays as it is."""
-        for record in self._index.root.all():
-            for name, file in record.files.items():
-                if file.linked and file.entry.attributes.ino == group:
-                    path = join(record.path, os.fsencode(name))
-                    if path not in changing and not any(path.startswith(one + b"/") for one in self._doomed):
-                        return path
-        return None
 
     def _link(self, anchor: bytes, at: Handle, name: str) -> None:
         head, _, known = anchor.rpartition(b"/")
@@ -278,8 +269,8 @@ class Executor:
         for path, leave in sorted(leaving, key=lambda row: -row[0].count(b"/")):
             leave(path)
         arriving: list[tuple[bytes, Directory | Put | bytes]] = [*plan.mkdirs]
-        arriving += [(put.path, put) for put in plan.puts]
         arriving += [(path, slot) for _, slot, path in self.slots]
+        arriving += [(put.path, put) for put in plan.puts]  # after what moved to the same path
         for path, what in sorted(arriving, key=lambda row: (row[0].count(b"/"), row[0])):
             if isinstance(what, Directory):
                 self._mkdir(path, what)
@@ -295,6 +286,11 @@ class Executor:
             self._fix_directory(path, directory)
         self.close_again()
         self._staged.clear()
+        for path in self._plan.anchors.values():
+            found = self._index.find(path)
+            record = None if found is None else found[0].files.get(found[1])
+            if record is not None:
+                self._record(path, record.entry)
         for path, refused in self._refused.items():
             self.kept.append(Kept(os.fsdecode(path), "; ".join(refused)))
 
@@ -448,6 +444,7 @@ class Executor:
             now = self._status(path)
             if now is not None:
                 record.ctime, record.ino = 0, now.st_ino
+            record.unsaved = True
 
     # --- the records -----------------------------------------------------------------------------------------------
 

@@ -56,6 +56,8 @@ class Plan(NamedTuple):
     mkdirs: list[tuple[bytes, Directory]]
     puts: list[Put]
     fixes: list[tuple[bytes, Present]]
+    anchors: dict[Ino, bytes]
+    """A name, as things are now, of each shared inode that comes to further names."""
 
     def before(self, path: bytes) -> bytes:
         """Where what will be at ``path`` is now: a directory above it may be one that moves."""
@@ -92,7 +94,7 @@ class _Planner:
         self._left_out = left_out
         self._onto = onto
         self._coverage = coverage
-        self._plan = Plan([], [], [], [], [], [], [], [])
+        self._plan = Plan([], [], [], [], [], [], [], [], {})
         self._kept_tops: dict[bytes, str] = {}
         self._moves: list[tuple[bytes, bytes]] = []
 
@@ -109,8 +111,20 @@ class _Planner:
         plan.unlinks.sort(**deepest)  # type: ignore[call-overload]
         plan.rmdirs.sort(**deepest)  # type: ignore[call-overload]
         plan.mkdirs.sort(key=lambda row: (row[0].count(b"/"), row[0]))
-        plan.puts.sort()
+        plan.puts.sort(key=lambda put: put.path)
+        self._anchor()
         return plan
+
+    def _anchor(self) -> None:
+        groups = {put.group for put in self._plan.puts if put.group is not None}
+        changing = {put.path for put in self._plan.puts}
+        for held in self._onto.held() if groups else ():
+            for name, entry in self._onto.overrides(held.directory):
+                path = join(held.path, name)
+                if isinstance(entry, Linked) and entry.ino in groups and path not in changing:
+                    now = self._plan.before(path)
+                    if self._index.file(now) is not None:
+                        self._plan.anchors.setdefault(entry.ino, now)
 
     def _is_kept(self, change: Changed) -> bool:
         """True if the path is none of the restore's business; tells people, once for each top."""

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, Protocol, cast
 import msgspec
 
 from store.errors import DamagedError, StoreError
-from store.format import Directory, Layer, Regular, Symlink, decode
+from store.format import Directory, Layer, Regular, Special, Symlink, decode
 from store.history import Checkpoint, CheckpointKind, Head
 from store.home import Home, WorkspaceIdentity
 from store.nodes import same_entry
@@ -151,6 +151,8 @@ class ScannedWorkspace:
         self._pending: dict[CheckpointId, LayerRef] = {}
         self._size = (0.0, 0)
         self._told = 0.0
+        self._kept_present: LayerRef | None = None
+        """What the records on disk speak of."""
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -165,7 +167,7 @@ class ScannedWorkspace:
         self._opened = True
         try:
             self._open()
-        except BaseException:
+        except Exception:
             self.close()
             raise
 
@@ -181,7 +183,7 @@ class ScannedWorkspace:
         reader = Reader(self._platform, home.objects)
         self._targets = Targets(home.objects, home.pages, self._host, store.history, roots, reader)
         self._contents = Contents(home.objects, self._host)
-        self._sealing = ScanSealing(home.objects, store.history, self._sealed, self._problem, self._save_index)
+        self._sealing = ScanSealing(home.objects, store.history, self._sealed, self._problem)
         history = store.history
         head = history.read_head()
         self._notes += history.problems + store.generations.problems
@@ -190,10 +192,11 @@ class ScannedWorkspace:
             self._settle_pending(state.pending, state.boot)
             head = history.read_head()
         index = StatIndex.load(self._index_path, repr(self._policy).encode())
-        if index is not None and (state is None or index.present != state.present):
+        if index is not None and (state is None or index.present not in (state.present, state.before)):
             index = None  # what it knows may not be in the store any more
+        seen = None if state is None or index is not None else self._targets.view(self._root(state.present))
         self._scanner = Scanner(
-            self._platform, self._top, self._workspace, self._policy, home.objects, home.pages, index
+            self._platform, self._top, self._workspace, self._policy, home.objects, home.pages, index, seen
         )
         self._scanner.progress = self._progress
         if head is not None:
@@ -216,7 +219,6 @@ class ScannedWorkspace:
         self._tell_left_out(present)
         if unfinished is not None:
             self._finish(unfinished)
-        self._sealing.poke()
 
     def _begin(self, present: Present) -> None:
         """The first checkpoint."""
@@ -378,9 +380,12 @@ class ScannedWorkspace:
                 self._problem(f"the records of the last scan could not be kept: {error}")
 
     def _write_state(self, present: Present) -> None:
+        pending = tuple(self._pending.items())
         self._state_file.write(
-            self.head.head, present.layer, present.scope, self._baseline_layer, tuple(self._pending.items())
+            self.head.head, present.layer, present.scope, self._baseline_layer, pending, self._kept_present
         )
+        self._scanner.save_index(self._index_path, self.home.disk)
+        self._kept_present = present.layer
 
     # --- scanning --------------------------------------------------------------------------------------------------
 
@@ -396,7 +401,6 @@ class ScannedWorkspace:
         present = self._scanner.run(self.store.generations.current)
         if present.layer != before:
             self._write_state(present)
-            self._sealing.poke()
         return present
 
     def _target(self, id: CheckpointId, present: Present) -> Root:
@@ -692,7 +696,6 @@ class ScannedWorkspace:
             target = self._freeze(present, changed, "user", label, parent=record.parent).id
         self._set_head(target, record.redo, present)
         self._restore_file.end()
-        self._sealing.poke()
 
     def _taken_back(self, record: Restoring, error: OSError) -> WorkspaceError:
         """Go back to where a restore began that the system would not let us finish; the error that tells."""
@@ -737,15 +740,15 @@ class ScannedWorkspace:
 
     def _strangers(self, record: Restoring, present: Present) -> list[Kept]:
         """Paths that are as neither tree of ``record`` has them: somebody has worked on after the crash."""
-        before, after = self._root(record.present), self._root(record.onto)
-        view, was, will = (self._targets.view(root) for root in (present.root, before, after))
+        after = self._root(record.onto)
+        known = set()
+        for change in self._changes(self._root(record.present), after):
+            known |= {_substance(entry) for entry in (change.before, change.after) if entry is not None}
+        view = self._targets.view(present.root)
         found = []
         for change in self._changes(present.root, after):
             now = view.lookup(change.path)
-            if now is None or isinstance(now, Directory) or change.kind == "mode":
-                continue
-            sides = (was.lookup(change.path), will.lookup(change.path))
-            if not any(side is not None and _same(now, side) for side in sides):
+            if now is not None and change.kind != "mode" and _substance(now) not in known:
                 found.append(Kept(os.fsdecode(change.path), "it changed after the restore was interrupted"))
         return found
 
@@ -903,9 +906,17 @@ class ScannedWorkspace:
         return unmounted
 
 
-def _same(a: Entry, b: Entry) -> bool:
-    """True if two inodes are of one type and content, whatever their attributes."""
-    return diff.same_kind(a, b) and diff.same_content(a, b)
+def _substance(entry: Entry) -> object:
+    """What an inode is, whatever its attributes."""
+    match entry:
+        case Regular():
+            return entry.content
+        case Symlink():
+            return entry.target
+        case Special():
+            return entry.file_type, entry.rdev
+        case Directory():
+            return Directory
 
 
 def _result(checkpoint: Checkpoint, created: bool, began: float) -> CheckpointResult:

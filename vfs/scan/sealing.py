@@ -1,4 +1,4 @@
-"""The thread that makes scanned checkpoints durable behind the callers' backs, and keeps the records on disk.
+"""The thread that makes scanned checkpoints durable behind the callers' backs.
 
 A scanned checkpoint is whole when it is answered for: its objects are in the store, and the state file names its layer.
 What is left is waiting for the device. Owns the queue; does not own scanning.
@@ -19,7 +19,7 @@ RETRY_SECONDS = 2.0
 
 
 class ScanSealing:
-    """Seals what is submitted, in order. ``on_sealed`` and ``idle`` are called in its thread."""
+    """Seals what is submitted, in order. ``on_sealed`` is called in its thread."""
 
     def __init__(
         self,
@@ -27,17 +27,14 @@ class ScanSealing:
         history: History,
         on_sealed: Callable[[CheckpointId], None],
         on_problem: Callable[[str], None],
-        idle: Callable[[], None],
     ) -> None:
         self._objects = objects
         self._history = history
         self._on_sealed = on_sealed
         self._on_problem = on_problem
-        self._idle = idle
         self._queue: deque[tuple[CheckpointId, LayerRef]] = deque()
         self._changed = threading.Condition()
         self._stopping = False
-        self._work = False
         self._thread = threading.Thread(target=self._loop, name="plyfs-scan-seal", daemon=True)
 
     def start(self) -> None:
@@ -48,12 +45,6 @@ class ScanSealing:
         """Make it durable, after those before it."""
         with self._changed:
             self._queue.append((id, layer))
-            self._changed.notify_all()
-
-    def poke(self) -> None:
-        """Call ``idle`` once there is nothing else to do."""
-        with self._changed:
-            self._work = True
             self._changed.notify_all()
 
     def drain(self) -> None:
@@ -73,16 +64,12 @@ class ScanSealing:
     def _loop(self) -> None:
         while True:
             with self._changed:
-                while not self._queue and not self._work and not self._stopping:
+                while not self._queue and not self._stopping:
                     self._changed.wait()
                 if self._stopping:
                     return
-                task = self._queue[0] if self._queue else None
-                if task is None:
-                    self._work = False
-            if task is None:
-                self._idle()
-            elif self._seal(*task):
+                task = self._queue[0]
+            if self._seal(*task):
                 with self._changed:
                     self._queue.popleft()
                     self._changed.notify_all()

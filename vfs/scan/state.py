@@ -20,8 +20,9 @@ STATE_VERSION = 1
 
 
 class ScanState(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag="scanned"):
-    """``present`` is what the last scan saw, ``baseline`` what it is compared with while ``head`` is the head;
-    ``pending`` are checkpoints that were answered for and may not be on the device; ``boot`` the kernel's run.
+    """``present`` is what the last scan saw, ``before`` what the records on disk may still speak of, ``baseline`` what
+    the present is compared with while ``head`` is the head; ``pending`` are checkpoints that were answered for and may
+    not be on the device; ``boot`` names the kernel's run.
     """
 
     version: int
@@ -31,6 +32,7 @@ class ScanState(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fie
     scope: NodeRef
     baseline: LayerRef
     pending: tuple[tuple[CheckpointId, LayerRef], ...] = ()
+    before: LayerRef | None = None
 
 
 class StateFile:
@@ -48,10 +50,11 @@ class StateFile:
         scope: NodeRef,
         baseline: LayerRef,
         pending: tuple[tuple[CheckpointId, LayerRef], ...],
+        before: LayerRef | None,
     ) -> None:
         """Replace the state. Raises NoSpaceError."""
         make_directories(self._disk, self._directory)
-        state = ScanState(STATE_VERSION, boot_id(), head, present, scope, baseline, pending)
+        state = ScanState(STATE_VERSION, boot_id(), head, present, scope, baseline, pending, before)
         self._disk.replace(self._path, msgspec.msgpack.encode(state), sync=False)
 
     def read(self) -> ScanState | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import stat
 import time
-import zlib
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
@@ -20,6 +19,7 @@ import msgspec
 
 from store.disk import Disk, read_file
 from store.format import Attributes, Directory, Regular, Special, Symlink
+from store.frames import frame, scan
 from vfs.scan.ignorerules import NONE, Rules
 from vfs.view import join
 
@@ -27,6 +27,9 @@ INDEX_VERSION = 1
 
 RACY_NS = 25_000_000
 """Two changes within the kernel's clock tick (1 to 10 ms) can leave a file with the same times."""
+
+COMPACT_BYTES = 1 << 20
+"""The file is written anew when what was appended is longer than its first frame and this."""
 
 COARSE_RACY_NS = 2_100_000_000
 """As long as that on file systems that keep whole seconds (FAT: two)."""
@@ -99,6 +102,7 @@ class DirectoryRecord:
         "pending",
         "repo",
         "rules",
+        "unsaved",
     )
 
     def __init__(self, path: bytes, name: str, parent: DirectoryRecord | None) -> None:
@@ -121,15 +125,18 @@ class DirectoryRecord:
         self.rules: Rules = NONE
         self.repo: object = None
         self.git = False
+        self.unsaved = True
         self.inside = False
         """True below a directory that git ignores, for the sake of tracked files in there."""
 
     def touch(self, name: str) -> None:
         """Note that ``name`` is no longer what ``entry`` says."""
         self.pending.add(name)
+        self.unsaved = True
         record: DirectoryRecord | None = self
         while record is not None and record.entry is not None:
             record.entry = None
+            record.unsaved = True
             if record.parent is not None:
                 record.parent.pending.add(record.name)
             record = record.parent
@@ -178,12 +185,15 @@ class _Directory(msgspec.Struct, array_like=True):
     attributes: Attributes
     entry: Directory | None
     files: list[tuple[bytes, FileRecord]]
+    directories: list[bytes]
     left: list[tuple[bytes, Left]]
     ignore: Ignore | None
     inside: bool
 
 
 class _Saved(msgspec.Struct, array_like=True):
+    """One frame of the file: the directories that changed, all of them in the first."""
+
     version: int
     policy: bytes
     present: bytes
@@ -199,6 +209,9 @@ class StatIndex:
         self.next_ino = 1 << 62
         self.present = b""
         self.rules_version = 0
+        self._file_bytes = 0
+        self._whole_bytes = 0
+        self._saved_present = b""
 
     def find(self, path: bytes) -> tuple[DirectoryRecord, str] | None:
         """The record of the directory that ``path`` is in, and the last name; None if that directory is not known."""
@@ -229,26 +242,27 @@ class StatIndex:
         return self.next_ino - 1
 
     def save(self, path: bytes, policy: bytes, disk: Disk) -> None:
-        """Write the records to ``path``; ``policy`` is what they depend on. Raises NoSpaceError."""
-        rows = []
-        for record in list(self.root.all()):
-            if record.attributes is None:
-                continue
-            rows.append(
-                _Directory(
-                    record.path,
-                    record.ino,
-                    record.ctime,
-                    record.attributes,
-                    record.entry,
-                    [(os.fsencode(name), file) for name, file in record.files.items()],
-                    [(os.fsencode(name), left) for name, left in record.left.items()],
-                    record.ignore,
-                    record.inside,
-                )
-            )
-        data = msgspec.msgpack.encode(_Saved(INDEX_VERSION, policy, self.present, self.next_ino, rows))
-        disk.replace(path, zlib.crc32(data).to_bytes(4, "little") + data, sync=False)
+        """Bring the file at ``path`` up to date; ``policy`` is what the records depend on. Raises NoSpaceError."""
+        rows = [_row(record) for record in self.root.all() if record.unsaved and record.attributes is not None]
+        if not rows and self._saved_present == self.present:
+            return
+        whole = self._file_bytes == 0 or self._file_bytes > 2 * self._whole_bytes + COMPACT_BYTES
+        if whole:
+            rows = [_row(record) for record in self.root.all() if record.attributes is not None]
+        data = frame(msgspec.msgpack.encode(_Saved(INDEX_VERSION, policy, self.present, self.next_ino, rows)))
+        if whole:
+            disk.replace(path, data, sync=False)
+            self._file_bytes = self._whole_bytes = len(data)
+        else:
+            fd = disk.open_append(path)
+            try:
+                disk.write_all(fd, data)
+            finally:
+                os.close(fd)
+            self._file_bytes += len(data)
+        self._saved_present = self.present
+        for record in self.root.all():
+            record.unsaved = False
 
     @classmethod
     def load(cls, path: bytes, policy: bytes) -> StatIndex | None:
@@ -257,29 +271,62 @@ class StatIndex:
             data = read_file(path)
         except OSError:
             return None
-        if len(data) < 4 or zlib.crc32(data[4:]).to_bytes(4, "little") != data[:4]:
-            return None
-        try:
-            saved = msgspec.msgpack.decode(data[4:], type=_Saved)
-        except msgspec.DecodeError:
-            return None
-        if saved.version != INDEX_VERSION or saved.policy != policy:
-            return None
+        frames = scan(data)
         index = cls()
-        index.next_ino, index.present = saved.next_ino, saved.present
-        for row in saved.directories:
-            record = index.root
-            if row.path:
-                found = index.find(row.path)
-                if found is None:
+        try:
+            for number, payload in enumerate(frames.payloads):
+                saved = msgspec.msgpack.decode(payload, type=_Saved)
+                if saved.version != INDEX_VERSION or saved.policy != policy:
                     return None
-                record = found[0].child(found[1])
-            record.ino, record.ctime, record.attributes = row.ino, row.ctime, row.attributes
-            record.entry = record.built = row.entry
-            record.files = {os.fsdecode(name): file for name, file in row.files}
-            record.left = {os.fsdecode(name): left for name, left in row.left}
-            record.ignore, record.inside = row.ignore, row.inside
+                index.next_ino, index.present = saved.next_ino, saved.present
+                for row in saved.directories:
+                    index._take(row)
+                if number == 0:
+                    index._whole_bytes = len(payload)
+        except (msgspec.DecodeError, KeyError):
+            return None
+        if not frames.payloads or frames.end != len(data):
+            return None
+        index._file_bytes = len(data)
+        index._saved_present = index.present
+        for record in index.root.all():
+            record.unsaved = False
+            if record.attributes is None:
+                return None
         return index
+
+    def _take(self, row: _Directory) -> None:
+        record = self.root
+        for part in row.path.split(b"/") if row.path else ():
+            record = record.directories[os.fsdecode(part)]
+        record.ino, record.ctime, record.attributes = row.ino, row.ctime, row.attributes
+        record.entry = record.built = row.entry
+        record.files = {os.fsdecode(name): file for name, file in row.files}
+        record.left = {os.fsdecode(name): left for name, left in row.left}
+        record.ignore, record.inside = row.ignore, row.inside
+        known, record.directories = record.directories, {}
+        for raw in row.directories:
+            name = os.fsdecode(raw)
+            if name in known:
+                record.directories[name] = known[name]
+            else:
+                record.child(name)
+
+
+def _row(record: DirectoryRecord) -> _Directory:
+    assert record.attributes is not None
+    return _Directory(
+        record.path,
+        record.ino,
+        record.ctime,
+        record.attributes,
+        record.entry,
+        [(os.fsencode(name), file) for name, file in record.files.items()],
+        [os.fsencode(name) for name in record.directories],
+        [(os.fsencode(name), left) for name, left in record.left.items()],
+        record.ignore,
+        record.inside,
+    )
 
 
 def kind(status: os.stat_result) -> int:

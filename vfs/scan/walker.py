@@ -340,6 +340,7 @@ class Walk:
             if record.parent is not None:
                 record.parent.touch(record.name)
         record.ctime, record.ino = status.st_ctime_ns, status.st_ino
+        record.unsaved = True
 
     # --- rules -----------------------------------------------------------------------------------------------------
 
@@ -380,6 +381,8 @@ class Walk:
         text = None if ignore is None else ignore.text
         if before != text:
             again = self.rules_changed = True
+        if record.ignore is not ignore:
+            record.unsaved = True
         record.ignore = ignore
         if again or record.above is not above:
             record.above = above
@@ -418,6 +421,7 @@ class Walk:
             if name in record.left:
                 if record.left[name].reason == "ignored":
                     del record.left[name]  # asked for as something new
+                    record.unsaved = True
                     self.scope_changed = True
             elif name in record.files:
                 if self._ignored(record, context, name, False):
@@ -487,7 +491,7 @@ class Walk:
             self._lose(record, name)
         for name in [name for name in record.left if name not in names]:
             del record.left[name]
-            self.scope_changed = True
+            record.unsaved = self.scope_changed = True
 
     def _lose(self, record: DirectoryRecord, name: str) -> None:
         """What was captured as ``name`` is not there any more."""
@@ -509,7 +513,7 @@ class Walk:
         left = Left(reason, directory)
         if record.left.get(name) != left:
             record.left[name] = left
-            self.scope_changed = True
+            record.unsaved = self.scope_changed = True
 
     leave = _leave
     lose = _lose
