@@ -40,7 +40,7 @@ def _results(shell: Shell, module: str) -> dict[str, str]:
 def test_module(plain: Shell, inside: Shell, module: str) -> None:
     """Every single test has the same result: passed, skipped or failed."""
     if subprocess.run([INTERPRETER, "-c", f"import test.{module}"], capture_output=True, check=False).returncode != 0:
-        lacking(f"{INTERPRETER} has no test package (Debian: libpython3-testsuite)")
+        lacking(f"{INTERPRETER} has no test package (Debian: libpython3.N-testsuite)")
     wanted = _results(plain, module)
     found = _results(inside, module)
     assert len(wanted) > 3
