@@ -651,7 +651,7 @@ class ScannedWorkspace:
             (),
         )
         kept = move.plan.kept + self._run(move.plan, record)
-        self._arrive(record, len(move.plan.changes))
+        self._arrive(record, [change.path for change in move.plan.changes])
         return RestoreResult(self.head.head, origin, saved if visible else None, [], kept, 0.0)
 
     def _save(self, move: Move) -> CheckpointId | None:
@@ -687,15 +687,28 @@ class ScannedWorkspace:
             executor.forget()
         return executor.kept
 
-    def _arrive(self, record: Restoring, changed: int) -> None:
+    def _arrive(self, record: Restoring, paths: list[bytes]) -> None:
         """The workspace is where the restore led; the head follows."""
         present = self._scanner.build(self.store.generations.current)
+        rules_moved = any(os.path.basename(path) == b".gitignore" for path in paths)
         target = record.target
         if record.picked is not None:
             label = f"paths from {record.target}"
-            target = self._freeze(present, changed, "user", label, parent=record.parent).id
+            target = self._freeze(present, len(paths), "user", label, parent=record.parent).id
         self._set_head(target, record.redo, present)
         self._restore_file.end()
+        if rules_moved:
+            self._leave_out_of_baseline(present.root)
+
+    def _leave_out_of_baseline(self, root: Root) -> None:
+        """A restore that brought other ignore rules: what they leave out is no part of what the head stands for."""
+        now = self._scan()
+        view = self._targets.view(root)
+        paths = [path for path in now.left_out if view.lookup(path) is not None]
+        if paths:
+            self.baseline = self._grafted(root, now.root, paths)
+            self._baseline_layer = self._layer_of(self.baseline)
+            self._write_state(now)
 
     def _taken_back(self, record: Restoring, error: OSError) -> WorkspaceError:
         """Go back to where a restore began that the system would not let us finish; the error that tells."""
@@ -764,7 +777,7 @@ class ScannedWorkspace:
                 changed = len(self._changes(self.baseline, present.root))
                 saved = self._freeze(present, changed, "automatic").id
             kept = self._resume(record, record.onto)
-            self._arrive(record, 0)
+            self._arrive(record, [b".gitignore"])
         back = f"`plyfs restore {saved or record.parent}` goes back"
         self._notes.append(f"a restore to {record.target} was interrupted and is finished now; {back}")
         self._notes += [f"{one.path} was kept: {one.reason}" for one in kept]

@@ -250,6 +250,7 @@ class Walk:
         found = list(platform.entries(handle))
         self.handled += len(found)
         unknown: list[os.DirEntry[str]] = []
+        changed: list[tuple[str, os.stat_result]] = []
         inner: list[str] = []
         known_files = known_left = 0
         git = False
@@ -275,7 +276,7 @@ class Walk:
                     and known.size == status.st_size
                     and (not known.racy or new_only)
                 ):
-                    self._want(record, name, status)
+                    changed.append((name, status))
                 if name == IGNORE:
                     ignore = entry
             elif name in directories:
@@ -305,6 +306,9 @@ class Walk:
         if again:
             self._ask_again(record, context, found)
             inner = [name for name in inner if name in directories]
+        for name, status in changed:
+            if name in files:  # else it is left out from now on
+                self._want(record, name, status)
         for entry in unknown:
             self._new(handle, record, context, entry, inner)
         if new_only:
