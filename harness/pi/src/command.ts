@@ -1,0 +1,59 @@
+/** Running the `plyfs` command, which is done to serve or unmount a workspace and never in a turn. */
+import { spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { Failure } from "./failure.ts";
+
+/** The words that start plyfs: as the environment says, as `plyfs install` has noted beside this package, or by name. */
+export function commandWords(env: NodeJS.ProcessEnv = process.env): string[] {
+  if (env.PLYFS_COMMAND) return env.PLYFS_COMMAND.split(" ").filter(Boolean);
+  try {
+    const words: unknown = JSON.parse(readFileSync(new URL("../command.json", import.meta.url), "utf8"));
+    if (Array.isArray(words) && words.length > 0 && words.every((one) => typeof one === "string")) return words;
+  } catch {
+    // Installed by the agent's own package manager.
+  }
+  return ["plyfs"];
+}
+
+/** The object that a command prints with `--json`. Raises what it gives as its error. */
+export function run<T>(args: string[]): Promise<T> {
+  const [program, ...words] = commandWords();
+  return new Promise((resolve, reject) => {
+    const child = spawn(program as string, [...words, ...args, "--json"], {
+      cwd: "/",
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    let out = "";
+    let err = "";
+    child.stdout.setEncoding("utf8").on("data", (text: string) => {
+      out += text;
+    });
+    child.stderr.setEncoding("utf8").on("data", (text: string) => {
+      err += text;
+    });
+    child.on("error", (error: NodeJS.ErrnoException) => {
+      const missing = error.code === "ENOENT";
+      reject(
+        missing
+          ? new Failure("not_installed", `there is no command ${program}`, "pip install plyfs")
+          : new Failure("failed", error.message),
+      );
+    });
+    child.on("close", () => {
+      try {
+        const value = JSON.parse(out);
+        if (value.error) reject(Failure.from(value.error));
+        else resolve(value as T);
+      } catch {
+        reject(new Failure("failed", err.trim() || `plyfs ${args[0]} printed no JSON`));
+      }
+    });
+  });
+}
+
+/** Have a command run after this process has ended, because its own directory may be what keeps a mount busy. */
+export function runAfterUs(args: string[]): void {
+  const script = 'pid=$1; shift; while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done; exec "$@"';
+  const words = ["-c", script, "plyfs-after", String(process.pid), ...commandWords(), ...args];
+  spawn("/bin/sh", words, { cwd: "/", detached: true, stdio: "ignore" }).unref();
+}

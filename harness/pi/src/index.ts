@@ -1,0 +1,344 @@
+/**
+ * plyfs for Pi and Oh My Pi: the files of a workspace follow the conversation.
+ *
+ * Wires the agent's events and commands to what does the work. Owns the order in which things happen in a session, that
+ * no hook holds the agent up, and that every failure is told of once.
+ */
+import type { Agent, AgentEvent, CommandContext, Context } from "./agent.ts";
+import { Badge } from "./badge.ts";
+import { Failure } from "./failure.ts";
+import { wordsFor, type Words } from "./language.ts";
+import { leafOf } from "./nodes.ts";
+import { HOOK_MS, TOOL_MS, within } from "./patience.ts";
+import { States } from "./states.ts";
+import { Travel } from "./travel.ts";
+import { type Status, Workspace } from "./workspace.ts";
+
+const POLL_MS = 3000;
+/** Something is not served, and that is all right. */
+const QUIET = new Set(["not_mounted"]);
+
+interface Session {
+  workspace: Workspace;
+  states: States;
+  travel: Travel;
+  words: Words;
+  ready: Promise<void>;
+  timer: ReturnType<typeof setInterval> | undefined;
+  over: boolean;
+}
+
+class Extension {
+  readonly #agent: Agent;
+  readonly #badge = new Badge();
+  #session: Session | undefined;
+  #told = new Set<string>();
+  /** What the daemon has been asked for and has not done; in the order of asking. */
+  #work: Promise<void> = Promise.resolve();
+
+  constructor(agent: Agent) {
+    this.#agent = agent;
+    agent.on("session_start", (_, ctx) => this.#begin(ctx));
+    agent.on("session_switch", (_, ctx) => this.#begin(ctx));
+    agent.on("session_branch", (_, ctx) => this.#begin(ctx));
+    agent.on("session_shutdown", (event, ctx) => this.#end(event, ctx));
+    agent.on("before_agent_start", (_, ctx) => this.#prompt(ctx));
+    agent.on("context", (event, ctx) => this.#step(event, ctx));
+    agent.on("tool_call", () => this.#tool());
+    agent.on("turn_end", (event, ctx) => this.#turn(event, ctx));
+    agent.on("agent_end", (_, ctx) => this.#hook(ctx, (session) => session.states.settle(ctx)));
+    for (const name of ["user_bash", "user_python", "session_before_compact", "session_before_switch"]) {
+      agent.on(name, (_, ctx) => this.#boundary(ctx));
+    }
+    for (const name of ["session_before_fork", "session_before_branch"]) {
+      agent.on(name, (_, ctx) => this.#boundary(ctx));
+    }
+    agent.on("session_before_tree", (event, ctx) => this.#beforeTree(event, ctx));
+    agent.on("session_tree", (_, ctx) => this.#afterTree(ctx));
+    this.#register();
+  }
+
+  #register(): void {
+    const words = wordsFor("auto");
+    const command = (name: string, description: string, run: (args: string, ctx: CommandContext) => Promise<void>): void => {
+      this.#agent.registerCommand(name, {
+        description,
+        handler: (args, ctx) => this.#guarded(ctx, () => run(args, ctx)),
+      });
+    };
+    command("undo", words.undoAbout, async (args, ctx) => (await this.#served(ctx)).travel.undo(args, ctx));
+    command("redo", words.redoAbout, async (args, ctx) => (await this.#served(ctx)).travel.redo(args, ctx));
+    command("drift", words.driftAbout, async (_, ctx) => (await this.#served(ctx)).travel.drift(ctx));
+    command("restore", words.restoreAbout, async (args, ctx) => (await this.#served(ctx)).travel.restore(args, ctx));
+    command("plyfs", words.plyfsAbout, (args, ctx) => this.#plyfs(args.trim(), ctx));
+  }
+
+  // The session's life
+
+  #begin(ctx: Context): Promise<unknown> {
+    if (this.#session) this.#close(this.#session);
+    const workspace = new Workspace(ctx.cwd);
+    const states = new States(workspace, ctx.sessionManager.getSessionId());
+    const words = wordsFor("auto");
+    const session: Session = {
+      workspace,
+      states,
+      words,
+      travel: new Travel(this.#agent, workspace, states, words),
+      ready: Promise.resolve(),
+      timer: undefined,
+      over: false,
+    };
+    workspace.onChange = () => this.#show(session, ctx);
+    this.#session = session;
+    session.ready = this.#guarded(ctx, () => this.#start(session, ctx));
+    this.#work = session.ready;
+    return within(HOOK_MS, session.ready);
+  }
+
+  async #start(session: Session, ctx: Context): Promise<void> {
+    const { workspace } = session;
+    try {
+      if (!(await workspace.attach()) && !(await this.#mount(session, ctx))) return;
+    } catch (error) {
+      const failure = Failure.of(error);
+      if (failure.code === "config") workspace.turnOff(failure);
+      else workspace.failure = failure;
+      this.#show(session, ctx);
+      throw failure;
+    }
+    session.words = wordsFor(workspace.settings.language);
+    session.travel = new Travel(this.#agent, workspace, session.states, session.words);
+    if (session.over) return;
+    await session.states.open(ctx);
+    this.#show(session, ctx);
+    if (workspace.mode === "scan") ctx.ui.notify(session.words.scanning, "warning");
+    else session.timer = setInterval(() => this.#poll(session), POLL_MS);
+    session.timer?.unref?.();
+    // A person may take long to answer; nothing waits for that.
+    void this.#guarded(ctx, () => session.travel.reopen(ctx));
+  }
+
+  async #mount(session: Session, ctx: Context): Promise<boolean> {
+    const { workspace } = session;
+    if (workspace.life === "dead") throw workspace.failure ?? new Failure("daemon_gone", "the daemon is dead", "plyfs doctor");
+    await workspace.reload();
+    const words = wordsFor(workspace.settings.language);
+    if (workspace.settings.mount === "off") return false;
+    if (workspace.settings.mount === "ask") {
+      if (!ctx.hasUI || !(await ctx.ui.confirm(words.mountAsk, words.mountWhy))) return false;
+    }
+    await workspace.mount();
+    return true;
+  }
+
+  async #end(event: AgentEvent, ctx: Context): Promise<void> {
+    const session = this.#session;
+    this.#session = undefined;
+    if (!session) return;
+    const isQuit = event.reason === undefined || event.reason === "quit";
+    const leaving = async (): Promise<void> => {
+      await session.ready;
+      if (!session.workspace.isServing) return;
+      await session.states.settle(ctx);
+      if ((await session.states.leave()) && isQuit) session.workspace.unmountAfterUs();
+    };
+    await within(HOOK_MS * 6, leaving());
+    this.#close(session);
+  }
+
+  #close(session: Session): void {
+    session.over = true;
+    clearInterval(session.timer);
+    session.workspace.onChange = () => {};
+    session.workspace.close();
+  }
+
+  // Hooks: none holds the agent up, none throws
+
+  #hook(ctx: Context, work: (session: Session) => Promise<unknown>, ms = HOOK_MS): Promise<unknown> {
+    const session = this.#session;
+    if (!session) return Promise.resolve();
+    const before = this.#work;
+    this.#work = this.#guarded(ctx, async () => {
+      await before;
+      if (session.over || !(await this.#isServed(session))) return;
+      await work(session);
+    });
+    return within(ms, this.#work);
+  }
+
+  /** Served now, perhaps again since somebody has mended what had died. */
+  async #isServed(session: Session): Promise<boolean> {
+    const { workspace } = session;
+    if (workspace.isServing) return true;
+    if (workspace.life === "off" || !(await workspace.attach())) return false;
+    this.#told.clear();
+    return true;
+  }
+
+  async #prompt(ctx: Context): Promise<void> {
+    const leaf = leafOf(ctx);
+    await this.#hook(ctx, (session) => session.states.prompt(leaf));
+  }
+
+  /** No tool may write while the workspace is being mounted, or a checkpoint is still to be taken. */
+  async #tool(): Promise<void> {
+    await within(TOOL_MS, this.#work);
+  }
+
+  async #turn(event: AgentEvent, ctx: Context): Promise<void> {
+    // Without the entry's id this is the agent that does not wait for us, and whose leaf is not right yet.
+    if (event.messageEntryId !== undefined) await this.#hook(ctx, (session) => session.states.turn(ctx));
+  }
+
+  async #step(event: AgentEvent, ctx: Context): Promise<void> {
+    if (isPi(ctx)) return;
+    await this.#hook(ctx, (session) => session.states.step(event));
+  }
+
+  async #boundary(ctx: Context): Promise<void> {
+    await this.#hook(ctx, (session) => session.states.boundary(ctx));
+  }
+
+  async #beforeTree(event: AgentEvent, ctx: Context): Promise<unknown> {
+    const session = this.#session;
+    const target = event.preparation?.targetId;
+    if (!session || target === undefined) return undefined;
+    let answer: unknown;
+    // Here a person is asked; how long that takes is theirs to say.
+    await this.#guarded(ctx, async () => {
+      await this.#work;
+      if (await this.#isServed(session)) answer = await session.travel.beforeTree(ctx, target);
+    });
+    return answer;
+  }
+
+  async #afterTree(ctx: Context): Promise<void> {
+    const session = this.#session;
+    if (session) await this.#guarded(ctx, () => session.travel.afterTree(ctx));
+  }
+
+  // Commands
+
+  async #served(ctx: Context): Promise<Session> {
+    const session = this.#session;
+    if (!session) throw new Failure("not_mounted", wordsFor("auto").notServed);
+    await this.#work;
+    if (!(await this.#isServed(session))) {
+      throw session.workspace.failure ?? new Failure("refused", session.words.notServed, `plyfs mount ${ctx.cwd}`);
+    }
+    return session;
+  }
+
+  async #plyfs(args: string, ctx: CommandContext): Promise<void> {
+    const session = this.#session;
+    if (!session) return;
+    const { workspace } = session;
+    if (args === "doctor") {
+      await workspace.mend();
+      this.#told.clear();
+      ctx.ui.notify(session.words.mended, "info");
+      await session.states.open(ctx);
+      return;
+    }
+    await this.#served(ctx);
+    const words = session.words;
+    switch (args) {
+      case "log":
+        ctx.ui.notify(await graphOf(workspace, session.states), "info");
+        return;
+      case "settings":
+        await workspace.reload();
+        ctx.ui.notify(JSON.stringify(workspace.settings, null, 2), "info");
+        return;
+      case "health": {
+        const { health } = await workspace.call<Status>("status");
+        ctx.ui.notify(health.length > 0 ? health.join("\n") : words.healthy, health.length > 0 ? "warning" : "info");
+        return;
+      }
+      default: {
+        const status = await workspace.call<Status>("status");
+        const lines = [words.serves(status.workspace, status.mode), words.statusHead(status.head, status.changed)];
+        ctx.ui.notify([...lines, ...status.health].join("\n"), "info");
+      }
+    }
+  }
+
+  // What people see
+
+  #poll(session: Session): void {
+    const { workspace } = session;
+    if (session.over || !workspace.isServing) return;
+    workspace.call<{ changes: unknown[] }>("diff").then(
+      ({ changes }) => {
+        if (workspace.unsaved === changes.length) return;
+        workspace.unsaved = changes.length;
+        workspace.onChange();
+      },
+      () => {},
+    );
+  }
+
+  #show(session: Session, ctx: Context): void {
+    if (session.over) return;
+    try {
+      this.#badge.show(ctx, session.workspace, session.words);
+    } catch {
+      // The agent has moved on to another session; that one has a badge of its own.
+    }
+  }
+
+  /** Do something; a failure is told of, once for each kind until all is well again. */
+  async #guarded(ctx: Context, work: () => Promise<void>): Promise<void> {
+    try {
+      await work();
+    } catch (error) {
+      const failure = Failure.of(error);
+      const session = this.#session;
+      if (session) {
+        if (failure.code !== "conflict" && failure.code !== "nothing") session.workspace.failure ??= failure;
+        this.#show(session, ctx);
+      }
+      if (QUIET.has(failure.code) || this.#told.has(failure.code)) return;
+      if (failure.code !== "conflict") this.#told.add(failure.code);
+      const words = session?.words ?? wordsFor("auto");
+      try {
+        ctx.ui.notify(words.failed(failure.message, failure.hint), "error");
+      } catch {
+        // As above.
+      }
+    }
+  }
+}
+
+/** Pi waits for the handlers of a turn's end and gives them the entry's id; Oh My Pi does neither. */
+function isPi(ctx: Context): boolean {
+  return "buildContextEntries" in ctx.sessionManager;
+}
+
+interface Row {
+  id: string;
+  parent: string | null;
+  time: number;
+  label: string | null;
+  session: string | null;
+  changed: number;
+}
+
+/** The newest checkpoints, newest first; `*` is the head, `|` stands where they are this session's. */
+async function graphOf(workspace: Workspace, states: States): Promise<string> {
+  const log = await workspace.call<{ head: string; checkpoints: Row[] }>("log");
+  const rows = log.checkpoints.slice(-30).reverse();
+  return rows
+    .map((row) => {
+      const mark = row.id === log.head ? "*" : row.session === states.session ? "|" : ":";
+      const time = new Date(row.time * 1000).toISOString().slice(5, 19).replace("T", " ");
+      return `${mark} ${row.id}  ${time}  ~${row.changed}  ${row.label ?? ""}`.trimEnd();
+    })
+    .join("\n");
+}
+
+export default function plyfs(agent: Agent): void {
+  new Extension(agent);
+}

@@ -1,0 +1,122 @@
+/**
+ * Recording which files belong to which node of this session, through the daemon's State(session, node).
+ *
+ * Owns what is known of a prompt before the agent has written it down as an entry, and of tool calls that an agent
+ * reports late. Everything else is the daemon's, or stands in the session itself.
+ */
+import type { AgentEvent, Context, Entry } from "./agent.ts";
+import { branchOf, isPrompt, leafOf, lineOf, parentOf } from "./nodes.ts";
+import type { Captured, Workspace } from "./workspace.ts";
+
+export class States {
+  readonly session: string;
+  /** The files as they were when the last prompt was sent, and after which entry that was. */
+  #before: { id: string; leaf: string | undefined } | undefined;
+  #steps = new Map<string, string>();
+  #last: string | undefined;
+  readonly #workspace: Workspace;
+
+  constructor(workspace: Workspace, session: string) {
+    this.#workspace = workspace;
+    this.session = session;
+  }
+
+  /** The session is here. */
+  async open(ctx: Context): Promise<void> {
+    const parent = parentOf(ctx.sessionManager);
+    await this.#workspace.call("session", {
+      session: this.session,
+      parent: parent ?? null,
+      // Without a file it cannot be taken up again, so nothing need be kept for it.
+      file: ctx.sessionManager.getSessionFile() ?? "",
+      pid: process.pid,
+      owns: this.#workspace.owns,
+    });
+  }
+
+  /** A checkpoint, recorded for `node` if that has no state yet. */
+  async capture(node: string | undefined, changes = false, label?: string): Promise<Captured> {
+    const captured = await this.#workspace.call<Captured>("capture", {
+      session: this.session,
+      node: node ?? null,
+      label: label ?? null,
+      changes,
+    });
+    this.#workspace.unsaved = 0;
+    this.#workspace.onChange();
+    return captured;
+  }
+
+  /** Before something that may change files, at a moment when they belong to the leaf. */
+  async boundary(ctx: Context): Promise<Captured> {
+    return this.capture(leafOf(ctx));
+  }
+
+  /** A prompt is about to be sent; its entry comes later. */
+  async prompt(leaf: string | undefined): Promise<void> {
+    const { id } = await this.capture(leaf);
+    this.#before = { id, leaf };
+  }
+
+  /** A turn has ended, and the leaf is its last entry. */
+  async turn(ctx: Context): Promise<void> {
+    const leaf = leafOf(ctx);
+    await this.#bindPrompt(ctx);
+    if (leaf === undefined || leaf === this.#last) return;
+    await this.capture(leaf);
+    this.#last = leaf;
+  }
+
+  /** The model is about to be asked: after tools have run, for an agent that tells of the turn's end too late. */
+  async step(event: AgentEvent): Promise<void> {
+    const call = event.messages?.at(-1)?.toolCallId;
+    if (call === undefined || this.#steps.has(call)) return;
+    const { id } = await this.capture(undefined);
+    this.#steps.set(call, id);
+  }
+
+  /** All entries of the run are written: give the states of its steps to theirs. */
+  async settle(ctx: Context): Promise<void> {
+    if (this.#steps.size > 0) {
+      for (const entry of branchOf(ctx.sessionManager)) {
+        const id = this.#steps.get(entry.message?.toolCallId ?? "");
+        if (id !== undefined && entry.message?.role === "toolResult") await this.bind(entry.id, id);
+      }
+      this.#steps.clear();
+    }
+    await this.turn(ctx);
+  }
+
+  async #bindPrompt(ctx: Context): Promise<void> {
+    const before = this.#before;
+    if (!before) return;
+    const prompt = firstPromptAfter(branchOf(ctx.sessionManager), before.leaf);
+    if (!prompt) return;
+    this.#before = undefined;
+    await this.bind(prompt.id, before.id);
+  }
+
+  /** The files at `node` are those of `checkpoint`. */
+  async bind(node: string, checkpoint: string): Promise<void> {
+    await this.#workspace.call("bind", { session: this.session, node, checkpoint });
+  }
+
+  /** The state of an entry, or of its nearest ancestor that has one. */
+  async find(ctx: Context, entry: string | undefined): Promise<string | undefined> {
+    const nodes = lineOf(ctx.sessionManager, entry);
+    if (nodes.length === 0) return undefined;
+    const found = await this.#workspace.call<{ state: string | null }>("find", { session: this.session, nodes });
+    return found.state ?? undefined;
+  }
+
+  /** The session goes. True if nobody else needs the workspace served. */
+  async leave(): Promise<boolean> {
+    return (await this.#workspace.call<{ last: boolean }>("leave", { session: this.session, pid: process.pid })).last;
+  }
+}
+
+function firstPromptAfter(branch: Entry[], leaf: string | undefined): Entry | undefined {
+  const start = leaf === undefined ? 0 : branch.findIndex((entry) => entry.id === leaf) + 1;
+  if (leaf !== undefined && start === 0) return undefined;
+  return branch.slice(start).find(isPrompt);
+}

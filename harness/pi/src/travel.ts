@@ -1,0 +1,310 @@
+/**
+ * Moving the conversation and the files together: /undo, /redo, /tree, /restore, /drift, and a session that is opened
+ * again.
+ *
+ * The rule of every move: what is unsaved is captured first; the target's state is planned; the files are moved only if
+ * nothing has changed since the plan; the conversation follows; and if that fails, the files go back. Where the
+ * conversation then is gets a pin (`nodes.ts`).
+ */
+import type { Agent, CommandContext, Context, Entry } from "./agent.ts";
+import { Failure } from "./failure.ts";
+import type { Words } from "./language.ts";
+import { branchOf, entryOf, isLeafForgotten, isPrompt, leafOf, nextOf, PIN, pin, textOf } from "./nodes.ts";
+import { choose, listOf, namesOf } from "./preview.ts";
+import type { States } from "./states.ts";
+import type { Restored, Workspace } from "./workspace.ts";
+
+/** What /undo and /redo move. */
+type Extent = "both" | "files" | "chat";
+
+/** A move through the agent's own /tree that was planned before it and is made after it. */
+interface Plan {
+  state: string;
+  now: string;
+  fingerprint: string | undefined;
+}
+
+/** Entries that say nothing: a conversation that ends in them still is at the one before. */
+const SILENT = new Set(["label", "custom", "model_change", "thinking_level_change", "session_info", "mode_change"]);
+
+export class Travel {
+  readonly #agent: Agent;
+  readonly #workspace: Workspace;
+  readonly #states: States;
+  readonly #words: Words;
+  #moving = false;
+  #plan: Plan | undefined;
+
+  constructor(agent: Agent, workspace: Workspace, states: States, words: Words) {
+    this.#agent = agent;
+    this.#workspace = workspace;
+    this.#states = states;
+    this.#words = words;
+  }
+
+  async undo(args: string, ctx: CommandContext): Promise<void> {
+    const words = this.#words;
+    const { count, extent } = this.#asked(args);
+    await ctx.waitForIdle();
+    const prompts = branchOf(ctx.sessionManager).filter(isPrompt);
+    const steps = Math.min(count, prompts.length);
+    const target = prompts[prompts.length - steps];
+    if (!target || steps === 0) {
+      ctx.ui.notify(words.nothingToUndo, "warning");
+      return;
+    }
+    const files = await this.#go(ctx, target, extent, undefined);
+    if (files !== undefined && extent === "both") ctx.ui.notify(words.undone(steps, files), "info");
+  }
+
+  async redo(args: string, ctx: CommandContext): Promise<void> {
+    const { count, extent } = this.#asked(args);
+    await ctx.waitForIdle();
+    const manager = ctx.sessionManager;
+    let target: string | undefined;
+    let from = speaking(branchOf(manager));
+    for (let step = 0; step < count; step++) {
+      const next = nextOf(from);
+      if (next === undefined) break;
+      target = next;
+      from = entryOf(manager, next);
+    }
+    if (target === undefined || !from) {
+      ctx.ui.notify(this.#words.nothingToRedo, "warning");
+      return;
+    }
+    const files = await this.#go(ctx, from, extent, nextOf(from) ?? null);
+    if (files !== undefined && extent === "both") ctx.ui.notify(this.#words.redone(files), "info");
+  }
+
+  /**
+   * Go to an entry. `next` is where /redo leads from there: null nowhere, undefined to where we are now. Answers how
+   * many files have changed; undefined if it was not done.
+   */
+  async #go(ctx: CommandContext, target: Entry, extent: Extent, next: string | null | undefined): Promise<number | undefined> {
+    const words = this.#words;
+    const here = await this.#save(ctx);
+    let state = await this.#states.find(ctx, target.id);
+    if (state === undefined) ctx.ui.notify(words.noState, "warning");
+    let done: Restored | undefined;
+    if (extent === "chat") state = undefined;
+    if (state !== undefined) {
+      const plan = await this.#preview(state);
+      if (this.#workspace.settings.confirm === "always" && ctx.hasUI && plan.changes.length > 0) {
+        const choices = [words.keepFiles, words.restoreToo];
+        const choice = await choose(ctx, words, words.previewTitle(plan.changes.length), plan.changes, choices);
+        if (choice < 0) {
+          ctx.ui.notify(words.cancelled, "info");
+          return undefined;
+        }
+        if (choice === 0) state = undefined;
+      }
+      if (state !== undefined) done = await this.#restore(state, plan.fingerprint);
+    }
+    if (extent !== "files" && !(await this.#navigate(ctx, target))) {
+      if (done) await this.#restore(here.id, undefined, true);
+      return undefined;
+    }
+    const mark = pin(this.#agent, ctx, next === null ? undefined : (next ?? here.node));
+    if (mark !== undefined) await this.#states.bind(mark, state ?? here.id);
+    if (done) this.#tellKept(ctx, done);
+    const files = done?.changes.length ?? 0;
+    if (extent === "chat" || state === undefined) ctx.ui.notify(words.chatOnly, "info");
+    else if (extent === "files") ctx.ui.notify(words.filesOnly(files), "info");
+    return files;
+  }
+
+  /** Move the conversation. False if somebody does not let us, and then it is where it was. */
+  async #navigate(ctx: CommandContext, target: Entry): Promise<boolean> {
+    const isHere = leafOf(ctx) === target.id;
+    const to = isHere && isPrompt(target) ? target.parentId : target.id;
+    if (to === null || (isHere && !isPrompt(target))) return true;
+    this.#moving = true;
+    try {
+      const { cancelled } = await ctx.navigateTree(to);
+      if (cancelled) {
+        ctx.ui.notify(this.#words.cancelled, "warning");
+        return false;
+      }
+    } catch (error) {
+      ctx.ui.notify(this.#words.moveFailed(Failure.of(error).message), "error");
+      return false;
+    } finally {
+      this.#moving = false;
+    }
+    if (isPrompt(target) && (ctx.mode !== "tui" || isHere)) ctx.ui.setEditorText(textOf(target));
+    return true;
+  }
+
+  /** Capture what is unsaved. If the leaf had its state already, a pin gives what was made since a node of its own. */
+  async #save(ctx: Context): Promise<{ id: string; node: string | undefined }> {
+    const leaf = leafOf(ctx);
+    const captured = await this.#states.capture(leaf, true);
+    if (captured.created && !captured.recorded && captured.changes.length > 0) {
+      ctx.ui.notify(this.#words.saved(captured.id, namesOf(captured.changes)), "info");
+    }
+    if (leaf === undefined || captured.state === captured.id) return { id: captured.id, node: leaf };
+    const mark = pin(this.#agent, ctx, nextOf(entryOf(ctx.sessionManager, leaf)));
+    if (mark !== undefined) await this.#states.bind(mark, captured.id);
+    return { id: captured.id, node: mark };
+  }
+
+  /** The agent is about to move through its tree. */
+  async beforeTree(ctx: Context, targetId: string): Promise<{ cancel: true } | undefined> {
+    if (this.#moving) return undefined;
+    this.#plan = undefined;
+    const words = this.#words;
+    const { id: now } = await this.#states.boundary(ctx);
+    const state = await this.#states.find(ctx, targetId);
+    if (state === undefined) return undefined;
+    let plan = await this.#preview(state);
+    if (plan.changes.length > 0 && this.#workspace.settings.confirm !== "never") {
+      const title = words.previewTitle(plan.changes.length);
+      const choice = ctx.hasUI
+        ? await choose(ctx, words, title, plan.changes, [words.keepFiles, words.restoreToo])
+        : 0;
+      if (choice < 0) return { cancel: true };
+      if (choice === 0) {
+        await this.#save(ctx);
+        this.#plan = { state: now, now, fingerprint: undefined };
+        return undefined;
+      }
+      const again = await this.#preview(state);
+      if (again.fingerprint !== plan.fingerprint) {
+        ctx.ui.notify(words.moved, "warning");
+        return { cancel: true };
+      }
+      plan = again;
+    }
+    await this.#save(ctx);
+    this.#plan = { state, now, fingerprint: plan.fingerprint };
+    return undefined;
+  }
+
+  /** The agent has moved through its tree. */
+  async afterTree(ctx: Context): Promise<void> {
+    const plan = this.#plan;
+    this.#plan = undefined;
+    if (this.#moving || !plan) return;
+    let state = plan.state;
+    if (plan.fingerprint !== undefined) {
+      try {
+        const done = await this.#restore(plan.state, plan.fingerprint);
+        this.#tellKept(ctx, done);
+        if (done.changes.length > 0) ctx.ui.notify(this.#words.restored(done.changes.length), "info");
+      } catch (error) {
+        const failure = Failure.of(error);
+        state = plan.now;
+        if (failure.code !== "conflict") throw failure;
+        ctx.ui.notify(this.#words.movedAfter, "warning");
+      }
+    }
+    const node = isLeafForgotten(ctx.sessionManager) ? pin(this.#agent, ctx) : leafOf(ctx);
+    if (node !== undefined) await this.#states.bind(node, state);
+  }
+
+  /** What restoring this point would change. */
+  async drift(ctx: CommandContext): Promise<void> {
+    const state = await this.#states.find(ctx, leafOf(ctx));
+    const changes = state === undefined ? [] : (await this.#preview(state)).changes;
+    const words = this.#words;
+    if (state === undefined) ctx.ui.notify(words.noState, "warning");
+    else if (changes.length === 0) ctx.ui.notify(words.noDrift, "info");
+    else ctx.ui.notify(`${words.driftIs(changes.length)}\n${listOf(changes, words, 50)}`, "info");
+  }
+
+  async restore(args: string, ctx: CommandContext): Promise<void> {
+    const words = this.#words;
+    const given = args.split(/\s+/).filter(Boolean);
+    const sure = given.includes("--yes") || given.includes("-y");
+    const [spec, ...paths] = given.filter((word) => word !== "--yes" && word !== "-y");
+    await ctx.waitForIdle();
+    const here = await this.#save(ctx);
+    const node = spec === undefined ? leafOf(ctx) : spec;
+    const isEntry = node !== undefined && entryOf(ctx.sessionManager, node) !== undefined;
+    let state = spec === undefined || isEntry ? await this.#states.find(ctx, homeOf(ctx, node)) : spec;
+    state ??= undefined;
+    if (state === undefined) {
+      ctx.ui.notify(words.noState, "warning");
+      return;
+    }
+    const only = paths.length > 0 ? paths : undefined;
+    const plan = await this.#preview(state, only);
+    if (plan.changes.length === 0) {
+      ctx.ui.notify(words.nothingToRestore, "info");
+      return;
+    }
+    if (!sure && ctx.hasUI) {
+      const title = words.restoreTitle(plan.changes.length);
+      const choice = await choose(ctx, words, title, plan.changes, [words.keepNow, words.restoreNow]);
+      if (choice !== 1) {
+        ctx.ui.notify(words.cancelled, "info");
+        return;
+      }
+    }
+    const done = await this.#restore(state, plan.fingerprint, false, only);
+    const mark = pin(this.#agent, ctx, here.node);
+    if (mark !== undefined) await this.#states.bind(mark, done.head);
+    this.#tellKept(ctx, done);
+    ctx.ui.notify(words.restored(done.changes.length), "info");
+  }
+
+  /** A session is opened whose files may not be as it left them. */
+  async reopen(ctx: Context): Promise<void> {
+    const words = this.#words;
+    const how = this.#workspace.settings.reopen;
+    const state = await this.#states.find(ctx, leafOf(ctx));
+    if (state === undefined || how === "keep" || !ctx.hasUI) return;
+    const plan = await this.#preview(state);
+    if (plan.changes.length === 0) return;
+    if (how === "ask") {
+      if (ctx.mode !== "tui") {
+        ctx.ui.notify(words.reopenWaits(plan.changes.length), "warning");
+        return;
+      }
+      const title = words.reopenTitle(plan.changes.length);
+      const choice = await choose(ctx, words, title, plan.changes, [words.keepNow, words.restoreNow]);
+      if (choice !== 1) return;
+    }
+    const done = await this.#restore(state, plan.fingerprint);
+    this.#tellKept(ctx, done);
+    ctx.ui.notify(words.restored(done.changes.length), "info");
+  }
+
+  #preview(state: string, paths?: string[]): Promise<Restored> {
+    const params = { checkpoint: state, session: this.#states.session, dry_run: true, paths: paths ?? null };
+    return this.#workspace.call<Restored>("restore", params);
+  }
+
+  async #restore(state: string, fingerprint?: string, force = false, paths?: string[]): Promise<Restored> {
+    const params = { checkpoint: state, session: this.#states.session, fingerprint: fingerprint ?? null, force };
+    const done = await this.#workspace.call<Restored>("restore", { ...params, paths: paths ?? null });
+    this.#workspace.unsaved = 0;
+    this.#workspace.onChange();
+    return done;
+  }
+
+  #tellKept(ctx: Context, done: Restored): void {
+    if (done.kept.length > 0) ctx.ui.notify(this.#words.kept(namesOf(done.kept)), "warning");
+  }
+
+  #asked(args: string): { count: number; extent: Extent } {
+    let count = 1;
+    let extent: Extent = this.#workspace.settings.undo;
+    for (const word of args.split(/\s+/).filter(Boolean)) {
+      if (/^\d{1,6}$/.test(word)) count = Math.max(1, Number(word));
+      else if (word === "files" || word === "chat" || word === "both") extent = word;
+    }
+    return { count, extent };
+  }
+}
+
+/** The last entry of a branch that is a pin or says something. */
+function speaking(branch: Entry[]): Entry | undefined {
+  return branch.findLast((entry) => !SILENT.has(entry.type) || entry.customType === PIN);
+}
+
+/** The entry whose files /restore without an id brings back: the leaf, or what the pins that /restore made stand on. */
+function homeOf(ctx: Context, node: string | undefined): string | undefined {
+  return node ?? leafOf(ctx);
+}

@@ -1,0 +1,72 @@
+/** What plyfs says, in English. Other languages have the same keys. */
+import type { Change } from "../workspace.ts";
+
+const several = (count: number, one: string): string => `${count} ${one}${count === 1 ? "" : "s"}`;
+
+export const en = {
+  undoAbout: "Go back before the last prompt, conversation and files: /undo [n] [files|chat]",
+  redoAbout: "Go forward again: /redo [n]",
+  driftAbout: "What restoring the files of this point would change now",
+  restoreAbout: "Bring the files back to this point, or to a checkpoint: /restore [id] [path...] [--yes]",
+  plyfsAbout: "plyfs: /plyfs [status|log|health|settings|doctor]",
+
+  badgeChanges: (count: number) => `+${count}`,
+  badgeStarting: "starting",
+  badgeOff: "off",
+  badgeDead: "daemon died: /plyfs doctor",
+  badgeTrouble: "trouble: /plyfs health",
+
+  nothingToUndo: "plyfs: nothing to undo: no prompt lies before this point",
+  nothingToRedo: "plyfs: nothing to redo here; /tree shows every point",
+  undone: (steps: number, files: number) =>
+    `plyfs: went back ${several(steps, "prompt")}; ${several(files, "file")} restored. /redo returns`,
+  redone: (files: number) => `plyfs: went forward; ${several(files, "file")} restored`,
+  chatOnly: "plyfs: the conversation moved, the files stay as they are",
+  filesOnly: (files: number) => `plyfs: ${several(files, "file")} restored; the conversation stays where it is`,
+  noState: "plyfs: no state of the files was recorded at that point, so they stay as they are",
+  restored: (files: number) => `plyfs: ${several(files, "file")} restored`,
+  nothingToRestore: "plyfs: the files are as this point left them",
+  saved: (id: string, paths: string) => `plyfs: edits made since the last turn are kept in checkpoint ${id}: ${paths}`,
+  kept: (paths: string) => `plyfs: kept, because another session changed them since: ${paths}`,
+  moved: "plyfs: the files changed while you looked; nothing was done. Look at the new preview",
+  movedAfter: "plyfs: the files changed meanwhile and stay as they are; /restore brings back those of this point",
+  cancelled: "plyfs: nothing was done",
+  busy: "plyfs: the agent is still at work; nothing was done",
+  moveFailed: (why: string) => `plyfs: the conversation could not be moved (${why}); the files are as before`,
+
+  previewTitle: (count: number) => `Going there changes ${several(count, "file")}:`,
+  restoreTitle: (count: number) => `Restoring changes ${several(count, "file")}:`,
+  reopenTitle: (count: number) => `${several(count, "file")} differ from what this point of the session left:`,
+  keepFiles: "Keep the files, move the conversation alone",
+  keepNow: "Keep the files as they are",
+  restoreToo: "Restore the files too",
+  restoreNow: "Restore the files",
+  andMore: (count: number) => `... and ${count} more`,
+  keys: "up/down choose, PgUp/PgDn scroll, Enter takes it, Escape cancels",
+  kinds: {
+    create: "create",
+    overwrite: "overwrite",
+    delete: "delete",
+    rename: "rename",
+    type: "change type",
+    mode: "change mode",
+  } satisfies Record<Change["kind"], string>,
+
+  reopenWaits: (count: number) =>
+    `plyfs: ${several(count, "file")} differ from what this point left; /drift lists them, /restore brings them back`,
+  noDrift: "plyfs: the files are as this point left them",
+  driftIs: (count: number) => `plyfs: restoring this point would change ${several(count, "file")}:`,
+
+  mountAsk: "Serve this directory with plyfs?",
+  mountWhy: "Then /undo, /redo and /tree move the files together with the conversation.",
+  scanning: "plyfs: FUSE cannot be had here, so the directory is scanned: large files and ignored ones may be left out",
+  notServed: "plyfs does not serve this directory",
+  serves: (workspace: string, mode: string) => `plyfs serves ${workspace} (${mode})`,
+  statusHead: (head: string, changed: number) =>
+    `head ${head}, ${changed === 0 ? "nothing unsaved" : `${several(changed, "unsaved change")}`}`,
+  healthy: "plyfs: all is well",
+  mended: "plyfs: mended",
+  failed: (message: string, hint: string) => `plyfs: ${message}${hint ? `\nhint: ${hint}` : ""}`,
+};
+
+export type Words = typeof en;

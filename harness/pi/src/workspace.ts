@@ -1,0 +1,205 @@
+/**
+ * The workspace that an agent works in: served or not, by which daemon, and every call to that.
+ *
+ * Owns the connection and the coming and going of the mount. Tells `onChange` whenever something that people see is
+ * different. Does not know sessions' trees.
+ */
+import { runAfterUs, run } from "./command.ts";
+import { Connection, type DaemonEvent } from "./connection.ts";
+import { Failure } from "./failure.ts";
+import { find, type Served } from "./registry.ts";
+import { DEFAULTS, type Settings } from "./settings.ts";
+
+export interface Change {
+  path: string;
+  kind: "create" | "overwrite" | "delete" | "rename" | "type" | "mode";
+  from?: string;
+}
+
+export interface Restored {
+  head: string;
+  from: string;
+  saved: string | null;
+  changes: Change[];
+  kept: { path: string; reason: string }[];
+  fingerprint: string;
+}
+
+export interface Captured {
+  id: string;
+  parent: string | null;
+  created: boolean;
+  changed: number;
+  state: string | null;
+  recorded: boolean;
+  changes: Change[];
+}
+
+export interface Status {
+  workspace: string;
+  mode: string;
+  head: string;
+  changed: number;
+  store_bytes: number;
+  health: string[];
+}
+
+export type Life = "off" | "absent" | "starting" | "serving" | "dead";
+
+const PROTOCOL = 1;
+
+export class Workspace {
+  life: Life = "absent";
+  mode = "";
+  settings: Settings = DEFAULTS;
+  unsaved = 0;
+  problems: string[] = [];
+  failure: Failure | undefined;
+  /** This process had the workspace served. */
+  owns = false;
+  onChange: () => void = () => {};
+  onEvent: (event: DaemonEvent) => void = () => {};
+  readonly cwd: string;
+  #connection: Connection | undefined;
+  #served: Served | undefined;
+
+  constructor(cwd: string) {
+    this.cwd = cwd;
+  }
+
+  get root(): string {
+    return this.#served?.mountpoint ?? this.cwd;
+  }
+
+  get isServing(): boolean {
+    return this.life === "serving" && this.#connection?.isOver === false;
+  }
+
+  /** Connect to whatever serves the directory; false if nothing does. */
+  async attach(): Promise<boolean> {
+    if (this.isServing) return true;
+    const served = find(this.cwd);
+    if (!served) {
+      if (this.life === "serving" || this.life === "dead") this.#become("absent");
+      return false;
+    }
+    try {
+      await this.#connect(served);
+    } catch (error) {
+      this.failure = Failure.of(error);
+      this.#become("dead");
+      return false;
+    }
+    return true;
+  }
+
+  async #connect(served: Served): Promise<void> {
+    const connection = await Connection.open(served.socket);
+    connection.onEvent = (event) => this.#hear(event);
+    connection.onEnd = () => this.#lost();
+    const hello = await connection.call<{ protocol: number }>("hello");
+    if (hello.protocol !== PROTOCOL) {
+      connection.close();
+      throw new Failure("protocol", `the daemon speaks protocol ${hello.protocol}, not ${PROTOCOL}`, "plyfs unmount");
+    }
+    const { agents } = await connection.call<{ agents: Settings }>("settings");
+    this.settings = agents;
+    await connection.call("subscribe");
+    this.#connection = connection;
+    this.#served = served;
+    this.mode = served.mode;
+    this.failure = undefined;
+    this.#enter();
+    this.#become("serving");
+  }
+
+  /** Read the settings anew. Raises `config` if they are wrong. */
+  async reload(): Promise<void> {
+    if (this.isServing) this.settings = (await this.call<{ agents: Settings }>("settings")).agents;
+    else this.settings = (await run<{ settings: { agents: Settings } }>(["config", "-C", this.cwd])).settings.agents;
+  }
+
+  /** Have the directory served. Raises Failure. */
+  async mount(): Promise<void> {
+    this.#become("starting");
+    try {
+      await run(["mount", "-C", this.cwd]);
+      this.owns = true;
+    } catch (error) {
+      const failure = Failure.of(error);
+      if (failure.code !== "locked") {
+        this.failure = failure;
+        this.#become("absent");
+        throw failure;
+      }
+      // Another agent was faster.
+    }
+    if (!(await this.attach())) {
+      throw this.failure ?? new Failure("not_mounted", `${this.cwd} is not served`, "plyfs mount");
+    }
+  }
+
+  /** Have what a crash left behind mended. Raises Failure. */
+  async mend(): Promise<void> {
+    this.#connection?.close();
+    await run(["status", "-C", this.cwd]);
+    await this.attach();
+  }
+
+  /** Leave the directory as the settings say, once this process has ended. */
+  unmountAfterUs(): void {
+    const how = this.settings.on_exit;
+    if (how !== "leave") runAfterUs(["unmount", `--${how}`, "-C", this.root]);
+  }
+
+  async call<T>(method: string, params: Record<string, unknown> = {}): Promise<T> {
+    if (!this.#connection) throw new Failure("not_mounted", `${this.cwd} is not served`, "plyfs mount");
+    return this.#connection.call<T>(method, params);
+  }
+
+  close(): void {
+    this.#connection?.close();
+    this.#connection = undefined;
+  }
+
+  turnOff(failure?: Failure): void {
+    this.failure = failure;
+    this.close();
+    this.#become("off");
+  }
+
+  /** This process still stands in the directory below the mount: the same path again leads into it. */
+  #enter(): void {
+    try {
+      process.chdir(this.cwd);
+    } catch {
+      // A thread that may not; whatever is started gets its directory by path.
+    }
+  }
+
+  #hear(event: DaemonEvent): void {
+    if (event.event === "health") {
+      this.problems = (event.data.problems as string[] | undefined) ?? [];
+      this.onChange();
+    }
+    this.onEvent(event);
+  }
+
+  #lost(): void {
+    this.#connection = undefined;
+    if (this.life !== "serving") return;
+    if (find(this.cwd)) {
+      this.failure = new Failure("daemon_died", "the plyfs daemon has gone away", "/plyfs doctor");
+      this.#become("dead");
+    } else {
+      this.#become("absent");
+    }
+  }
+
+  #become(life: Life): void {
+    if (life !== this.life) {
+      this.life = life;
+      this.onChange();
+    }
+  }
+}
