@@ -155,13 +155,13 @@ class Executor:
             anchor = None if put.group is None else groups.get(put.group)
             if anchor is None and put.group is not None:
                 anchor = self._plan.anchors.get(put.group)
+            self._staged[put.path] = temporary
             if anchor is not None:
                 self._do(temporary, lambda at, name, anchor=anchor: self._link(anchor, at, name))  # type: ignore[misc]
             else:
                 self._make(temporary, put)
             if put.group is not None:
                 groups.setdefault(put.group, temporary)
-            self._staged[put.path] = temporary
         for source, path in self._plan.moves:
             self.slots.append((source, self._place(source), path))
 

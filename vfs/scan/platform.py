@@ -113,6 +113,7 @@ class Posix:
 
     def entries(self, at: Handle) -> Iterator[os.DirEntry[str]]:
         """What ``at`` holds."""
+        os.lseek(_fd(at), 0, os.SEEK_SET)  # btrfs lists what there was when it was opened or wound back
         with os.scandir(_fd(at)) as found:
             yield from found
 
