@@ -56,8 +56,7 @@ class Plyfs:
     """The command. ``home`` is its store and runtime directory, made short because socket paths are.
 
     ``measured`` False keeps its processes out of a coverage measurement, which would slow them several times; ``top``
-    is where the home is made, if the disk matters. ``user`` runs it as another user (root may ask for that), who keeps
-    the right to read, since this interpreter may lie in root's own directory.
+    is where the home is made, if the disk matters. ``user`` runs it as another user, which root may ask for.
     """
 
     def __init__(
@@ -72,8 +71,7 @@ class Plyfs:
         self.prefix: list[str] = []
         if user is not None:
             os.chown(self.top, user, user)
-            reading = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
-            self.prefix = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *reading]
+            self.prefix = _as_user(user)
         self.home = self.top / "home"
         self.channel = channel or os.environ.get("PLYFS_TEST_CHANNEL", "auto")
         self.roots: list[Path] = [self.top]
@@ -161,6 +159,17 @@ class Plyfs:
         unmount_below(*self.roots)
         shutil.rmtree(self.top, onerror=_make_writable)
         return left
+
+
+def _as_user(user: int) -> list[str]:
+    """The start of a command line that runs as ``user``; with the right to read everything if this interpreter lies in
+    root's own directory.
+    """
+    prefix = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+    probe = [*prefix, sys.executable, "-c", "import psutil"]
+    if subprocess.run(probe, cwd="/", capture_output=True, check=False).returncode != 0:
+        prefix += ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
+    return prefix
 
 
 def _make_writable(function: Any, path: str, _: Any) -> None:
