@@ -47,7 +47,9 @@ class Model:
 
     def bash(self, name: str, command: str) -> str:
         """A scenario of one bash command; the prompt that plays it."""
-        return self.scenario(name, [{"calls": [{"tool": "bash", "args": {"command": command}}]}, {"text": f"done {name}"}])
+        return self.scenario(
+            name, [{"calls": [{"tool": "bash", "args": {"command": command}}]}, {"text": f"done {name}"}]
+        )
 
     def scenario(self, name: str, steps: list[Json]) -> str:
         """A scenario; the prompt that plays it."""
@@ -134,7 +136,20 @@ class Stage:
 
     def served_by(self, agent: Agent, timeout: float = 20) -> None:
         """Wait until plyfs' badge says that the workspace is served."""
-        until(lambda: agent.drain(0.05) or "✓" in (agent.status.get("plyfs") or ""), timeout, lambda: f"{agent.status} {agent.notices}")
+        until(
+            lambda: agent.drain(0.05) or "✓" in (agent.status.get("plyfs") or ""),
+            timeout,
+            lambda: f"{agent.status} {agent.notices}",
+        )
+
+    def do(self, agent: Agent, command: str) -> list[str]:
+        """Run a slash command to its end; what it told. Oh My Pi answers before the handler has done anything."""
+        first = len(agent.notices)
+        agent.command(command, quiet=0.05)
+        if self.kind == "omp":
+            until(lambda: agent.drain(0.05) or len(agent.notices) > first, 20, lambda: f"{command} told nothing")
+            agent.drain(0.05)
+        return agent.notices[first:]
 
     def session_file(self) -> Path:
         """The newest session's file."""

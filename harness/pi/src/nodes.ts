@@ -10,8 +10,10 @@ import type { Agent, Context, Entry, SessionManager } from "./agent.ts";
 
 export const PIN = "plyfs";
 
+const REDO_MAX = 1000;
+
 interface Pin {
-  next?: string;
+  redo?: string[];
 }
 
 export function leafOf(ctx: Context): string | undefined {
@@ -50,14 +52,16 @@ export function textOf(entry: Entry): string {
     .join("\n");
 }
 
-/** Where /redo leads from an entry. */
-export function nextOf(entry: Entry | undefined): string | undefined {
-  return entry?.type === "custom" && entry.customType === PIN ? (entry.data as Pin | undefined)?.next : undefined;
+/** Where /redo leads from an entry, nearest first. A prompt stands for the point just before it. */
+export function redoOf(entry: Entry | undefined): string[] {
+  if (entry?.type !== "custom" || entry.customType !== PIN) return [];
+  const redo: unknown = (entry.data as Pin | undefined)?.redo;
+  return Array.isArray(redo) ? redo.filter((id) => typeof id === "string") : [];
 }
 
 /** Pin the leaf; the new entry's id. */
-export function pin(agent: Agent, ctx: Context, next?: string): string | undefined {
-  agent.appendEntry(PIN, next === undefined ? {} : { next });
+export function pin(agent: Agent, ctx: Context, redo: string[] = []): string | undefined {
+  agent.appendEntry(PIN, redo.length === 0 ? {} : { redo: redo.slice(0, REDO_MAX) });
   return leafOf(ctx);
 }
 

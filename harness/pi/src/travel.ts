@@ -9,7 +9,7 @@
 import type { Agent, CommandContext, Context, Entry } from "./agent.ts";
 import { Failure } from "./failure.ts";
 import type { Words } from "./language.ts";
-import { branchOf, entryOf, isLeafForgotten, isPrompt, leafOf, nextOf, PIN, pin, textOf } from "./nodes.ts";
+import { branchOf, entryOf, isLeafForgotten, isPrompt, leafOf, PIN, pin, redoOf, textOf } from "./nodes.ts";
 import { choose, listOf, namesOf } from "./preview.ts";
 import type { States } from "./states.ts";
 import type { Restored, Workspace } from "./workspace.ts";
@@ -53,35 +53,35 @@ export class Travel {
       ctx.ui.notify(words.nothingToUndo, "warning");
       return;
     }
-    const files = await this.#go(ctx, target, extent, undefined);
+    const between = prompts.slice(prompts.length - steps + 1).map((entry) => entry.id);
+    const files = await this.#go(ctx, target, extent, (here) => [...between, ...here]);
     if (files !== undefined && extent === "both") ctx.ui.notify(words.undone(steps, files), "info");
   }
 
   async redo(args: string, ctx: CommandContext): Promise<void> {
     const { count, extent } = this.#asked(args);
     await ctx.waitForIdle();
-    const manager = ctx.sessionManager;
-    let target: string | undefined;
-    let from = speaking(branchOf(manager));
-    for (let step = 0; step < count; step++) {
-      const next = nextOf(from);
-      if (next === undefined) break;
-      target = next;
-      from = entryOf(manager, next);
-    }
-    if (target === undefined || !from) {
+    const way = redoOf(speaking(branchOf(ctx.sessionManager)));
+    const steps = Math.min(count, way.length);
+    const target = entryOf(ctx.sessionManager, way[steps - 1] ?? "");
+    if (!target) {
       ctx.ui.notify(this.#words.nothingToRedo, "warning");
       return;
     }
-    const files = await this.#go(ctx, from, extent, nextOf(from) ?? null);
+    const files = await this.#go(ctx, target, extent, () => way.slice(steps));
     if (files !== undefined && extent === "both") ctx.ui.notify(this.#words.redone(files), "info");
   }
 
   /**
-   * Go to an entry. `next` is where /redo leads from there: null nowhere, undefined to where we are now. Answers how
-   * many files have changed; undefined if it was not done.
+   * Go to an entry. `redo` tells where /redo leads from there, given the way that leads back to where we are. Answers
+   * how many files have changed; undefined if it was not done.
    */
-  async #go(ctx: CommandContext, target: Entry, extent: Extent, next: string | null | undefined): Promise<number | undefined> {
+  async #go(
+    ctx: CommandContext,
+    target: Entry,
+    extent: Extent,
+    redo: (here: string[]) => string[],
+  ): Promise<number | undefined> {
     const words = this.#words;
     const here = await this.#save(ctx);
     let state = await this.#states.find(ctx, target.id);
@@ -105,13 +105,18 @@ export class Travel {
       if (done) await this.#restore(here.id, undefined, true);
       return undefined;
     }
-    const mark = pin(this.#agent, ctx, next === null ? undefined : (next ?? here.node));
+    const mark = pin(this.#agent, ctx, redo(this.#wayTo(ctx, here.node)));
     if (mark !== undefined) await this.#states.bind(mark, state ?? here.id);
     if (done) this.#tellKept(ctx, done);
     const files = done?.changes.length ?? 0;
     if (extent === "chat" || state === undefined) ctx.ui.notify(words.chatOnly, "info");
     else if (extent === "files") ctx.ui.notify(words.filesOnly(files), "info");
     return files;
+  }
+
+  /** The way to an entry, and from there on. */
+  #wayTo(ctx: Context, node: string | undefined): string[] {
+    return node === undefined ? [] : [node, ...redoOf(entryOf(ctx.sessionManager, node))];
   }
 
   /** Move the conversation. False if somebody does not let us, and then it is where it was. */
@@ -144,7 +149,7 @@ export class Travel {
       ctx.ui.notify(this.#words.saved(captured.id, namesOf(captured.changes)), "info");
     }
     if (leaf === undefined || captured.state === captured.id) return { id: captured.id, node: leaf };
-    const mark = pin(this.#agent, ctx, nextOf(entryOf(ctx.sessionManager, leaf)));
+    const mark = pin(this.#agent, ctx, redoOf(entryOf(ctx.sessionManager, leaf)));
     if (mark !== undefined) await this.#states.bind(mark, captured.id);
     return { id: captured.id, node: mark };
   }
@@ -243,7 +248,7 @@ export class Travel {
       }
     }
     const done = await this.#restore(state, plan.fingerprint, false, only);
-    const mark = pin(this.#agent, ctx, here.node);
+    const mark = pin(this.#agent, ctx, this.#wayTo(ctx, here.node));
     if (mark !== undefined) await this.#states.bind(mark, done.head);
     this.#tellKept(ctx, done);
     ctx.ui.notify(words.restored(done.changes.length), "info");

@@ -1,0 +1,1 @@
+"""The real agents, with the extension, driven by a scripted model."""

@@ -1,0 +1,178 @@
+"""Files follow the conversation, with the real agents: after every step the tree is exactly as that node left it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Any
+
+import pytest
+
+from tests.agents.conftest import MakeStage, git
+from tests.agents.rpc import Agent, Json
+from tests.agents.stage import Stage
+from tests.treestate import TreeState, assert_same, capture
+
+pytestmark = [pytest.mark.mounted, pytest.mark.agents, pytest.mark.timeout(170)]
+
+TURNS = {
+    "one": "echo v1 > tracked.txt; echo one > a.txt; mkdir empty; ln -s tracked.txt link1; mkfifo pipe",
+    "two": (
+        "echo v2 > tracked.txt; rm tracked2.txt; echo new > new.txt; echo v2 > node_modules/pkg/index.js; "
+        "echo n > node_modules/new.js; ln -sfn a.txt link2; mkdir emptydir; rmdir olddir; chmod +x script.sh; "
+        "chmod 640 secret; echo v2 > ignored.log; echo n > new.log; mkdir -p sub/deep; echo d > sub/deep/f; mv a.txt b.txt; "
+        "head -c 62914560 /dev/zero | tr '\\0' 'x' > big.bin"
+    ),
+    "three": (
+        "echo v3 > tracked.txt; rm -f new.txt; echo third > third.txt; mkdir third-empty; rm pipe; "
+        "echo v3 > node_modules/pkg/index.js; echo v3 > ignored.log; rm -rf sub; rm -f big.bin; "
+        "rm -r empty; echo f > empty"
+    ),
+}
+
+
+def restore_too(request: Json) -> Json:
+    """A person who always wants the files too."""
+    options = request.get("options", [])
+    return {"value": options[-1]} if options else {"confirmed": True}
+
+
+class Observer:
+    """What the tree is, and what git's own files hold."""
+
+    def __init__(self, stage: Stage, left_out: frozenset[str] = frozenset()) -> None:
+        self.stage = stage
+        self.left_out = left_out
+        self.index = self._git_files()
+
+    def tree(self) -> TreeState:
+        return capture(self.stage.workspace, skip=frozenset({".git"}) | self.left_out, times=False)
+
+    def _git_files(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name in ("index", "HEAD", "refs/heads/main"):
+            path = self.stage.workspace / ".git" / name
+            if path.exists():
+                found[name] = path.read_bytes()
+        return found
+
+    def expect(self, wanted: TreeState, when: str) -> None:
+        assert_same(self.tree(), wanted, when)
+        assert self._git_files() == self.index, f"git's own files changed {when}"
+
+
+def leaf(stage: Stage, agent: Agent) -> str:
+    """The entry at which the conversation is."""
+    return stage.do(agent, "/leaf")[-1].removeprefix("leaf ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "with_git", "mode"),
+    [("pi", False, "fuse"), ("pi", True, "fuse"), ("omp", True, "fuse"), ("pi", True, "scan"), ("omp", False, "scan")],
+)
+def test_files_follow_the_conversation(make_stage: MakeStage, kind: str, with_git: bool, mode: str) -> None:
+    stage = make_stage(kind, with_git, mode)
+    left_out: frozenset[str] = frozenset()
+    if mode == "scan":
+        # What a scan's rules leave out: ignored files, and what is bigger than its limit.
+        left_out = frozenset(
+            {"node_modules", "ignored.log", "new.log", "big.bin"} if with_git else {"node_modules", "big.bin"}
+        )
+    see = Observer(stage, left_out)
+    agent = stage.start(on_dialog=restore_too)
+    stage.served_by(agent)
+
+    states = [see.tree()]
+    leaves = [leaf(stage, agent)]
+    for name, command in TURNS.items():
+        agent.prompt(stage.model.bash(name, command))
+        states.append(see.tree())
+        leaves.append(leaf(stage, agent))
+    assert stat.S_ISLNK(os.lstat(stage.workspace / "link1").st_mode)
+
+    for step in (2, 1, 0):
+        stage.do(agent, "/undo")
+        see.expect(states[step], f"after undo to {step}")
+    stage.do(agent, "/undo")
+    see.expect(states[0], "after an undo too many")
+    for step in (1, 2, 3):
+        stage.do(agent, "/redo")
+        see.expect(states[step], f"after redo to {step}")
+    stage.do(agent, "/undo 3")
+    see.expect(states[0], "after three at once")
+    stage.do(agent, "/redo 3")
+    see.expect(states[3], "after three forward at once")
+
+    for step in (1, 3, 2, 3):
+        stage.do(agent, f"/goto {leaves[step]}")
+        see.expect(states[step], f"after going to turn {step} in the tree")
+
+    # Undone, restarted: still undone; and the way forward is still there.
+    stage.do(agent, "/undo 2")
+    agent.close()
+    agent = stage.start("--continue", on_dialog=restore_too)
+    stage.served_by(agent)
+    see.expect(states[1], "after a restart")
+    stage.do(agent, "/drift")
+    assert "as this point left them" in agent.notices[-1]
+    stage.do(agent, "/redo")
+    see.expect(states[2], "after a restart and redo")
+
+    # A person's edit between turns is kept, named, and come back to.
+    (stage.workspace / "mine.txt").write_text("a person's\n")
+    (stage.workspace / "tracked.txt").write_text("edited by hand\n")
+    edited = see.tree()
+    stage.do(agent, "/undo")
+    see.expect(states[1], "after undo over a person's edit")
+    told = " ".join(agent.notices)
+    assert "mine.txt" in told and "tracked.txt" in told
+    stage.do(agent, "/redo")
+    see.expect(edited, "after redo to a person's edit")
+    agent.prompt(stage.model.bash("four", "echo four > four.txt; rm mine.txt"))
+    stage.do(agent, "/undo")
+    see.expect(edited, "after undo of a turn that a person's edit came before")
+
+    assert_only_ids(stage)
+    if with_git:
+        assert git(stage.workspace, "diff", "--cached", "--name-only").split() == ["staged.txt"]
+
+
+def assert_only_ids(stage: Stage) -> None:
+    """Of plyfs the session's file holds nothing but ids."""
+    ours = [entry for entry in stage.entries() if entry.get("customType") == "plyfs"]
+    assert ours
+    for entry in ours:
+        assert set(entry["data"]) <= {"redo"}
+        assert all(isinstance(value, str) and len(value) <= 40 for value in entry["data"].get("redo", []))
+
+
+@pytest.mark.parametrize("kind", ["pi", "omp"])
+def test_every_row_of_what_others_miss(make_stage: MakeStage, kind: str) -> None:
+    """One change a turn, then its undo: the table of what today's plugins do."""
+    stage = make_stage(kind, with_git=True)
+    agent = stage.start()
+    stage.served_by(agent)
+    see = Observer(stage)
+    rows = {
+        "edit": "echo edited > tracked.txt",
+        "delete": "rm tracked2.txt",
+        "create": "echo new > new.txt",
+        "modules": "echo x > node_modules/pkg/index.js; rm -r node_modules/pkg; echo y > node_modules/z.js",
+        "ignored": "echo x > ignored.log; echo y > other.log",
+        "new-link": "ln -s tracked.txt link-new",
+        "link": "ln -sfn elsewhere link2",
+        "empty": "mkdir -p deep/er/empty",
+        "exec": "chmod +x script.sh",
+        "mode": "chmod 640 secret",
+        "large": "head -c 62914560 /dev/zero > large.bin",
+        "fifo": "mkfifo fifo",
+    }
+    for name, command in rows.items():
+        before = see.tree()
+        agent.prompt(stage.model.bash(name, command))
+        after = see.tree()
+        assert after.differences(before), name
+        stage.do(agent, "/undo")
+        see.expect(before, f"after undo of {name}")
+        stage.do(agent, "/redo")
+        see.expect(after, f"after redo of {name}")

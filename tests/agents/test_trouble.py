@@ -1,0 +1,182 @@
+"""When something is wrong: the agent goes on, is not held up, and a person is told, once, with the remedy."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.agents.conftest import MakeStage
+from tests.agents.rpc import Agent
+from tests.agents.stage import Stage, until
+
+pytestmark = [pytest.mark.mounted, pytest.mark.agents, pytest.mark.timeout(120)]
+
+HELD_UP_SECONDS = 0.2
+
+
+def daemon_of(stage: Stage) -> int:
+    (found,) = [
+        process.pid
+        for process in stage.plyfs.daemons()
+        if "harness" in " ".join(process.cmdline()) and "mount" not in process.cmdline()
+    ] or [0]
+    return found
+
+
+def say(stage: Stage, agent: Agent, name: str) -> float:
+    """Seconds that a prompt which the model answers at once takes."""
+    return agent.prompt(stage.model.scenario(name, [{"text": "hello"}]))
+
+
+@pytest.mark.crash
+def test_a_daemon_that_dies(make_stage: MakeStage) -> None:
+    stage = make_stage("pi")
+    agent = stage.start()
+    stage.served_by(agent)
+    agent.prompt(stage.model.bash("turn1", "echo 1 > a.txt"))
+    stage.plyfs.kill_daemons()
+    until(lambda: agent.drain(0.1) or "✗" in (agent.status.get("plyfs") or ""))
+    say(stage, agent, "on")
+    say(stage, agent, "and on")
+    errors = [line for line in agent.notices if "daemon" in line]
+    assert len(errors) <= 1
+    told = stage.do(agent, "/undo")
+    assert told
+    told = stage.do(agent, "/plyfs doctor")
+    assert "mended" in told[-1], told
+    stage.served_by(agent)
+    assert (stage.workspace / "a.txt").read_text() == "1\n"
+    stage.do(agent, "/undo 3")
+    assert not (stage.workspace / "a.txt").exists()
+
+
+def test_a_daemon_that_hangs_holds_up_nobody(make_stage: MakeStage) -> None:
+    stage = make_stage("pi", settings='on_exit = "leave"')
+    agent = stage.start()
+    stage.served_by(agent)
+    free = min(say(stage, agent, f"free{number}") for number in range(3))
+    daemons = stage.plyfs.daemons()
+    pid = next(
+        p.pid
+        for p in daemons
+        if p.name() != "node" and p.pid != os.getpid() and "plyfs" not in p.name() or "harness" in " ".join(p.cmdline())
+    )
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        first = len(agent.events)
+        agent._write({"id": "held", "type": "prompt", "message": stage.model.scenario("held", [{"text": "hello"}])})
+        began = time.monotonic()
+        requests = len(stage.model.log.read_text().splitlines())
+        until(lambda: len(stage.model.log.read_text().splitlines()) > requests, 10)
+        held = time.monotonic() - began
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    until(lambda: agent.drain(0.05) or any(e.get("type") == "agent_settled" for e in agent.events[first:]))
+    assert held < HELD_UP_SECONDS + free, f"the prompt was held up for {held:.3f} s; free {free:.3f} s"
+
+
+def test_a_bad_configuration_turns_plyfs_off_and_leaves_the_agent(make_stage: MakeStage) -> None:
+    stage = make_stage("pi", settings='mount = "sometimes"')
+    agent = stage.start()
+    until(lambda: agent.drain(0.1) or agent.notices)
+    assert "config.toml:5: agents.mount" in agent.notices[0], agent.notices
+    assert agent.status["plyfs"] == "plyfs off"
+    agent.prompt(stage.model.bash("turn1", "echo 1 > a.txt"))
+    agent.prompt(stage.model.bash("turn2", "echo 2 > a.txt"))
+    assert (stage.workspace / "a.txt").read_text() == "2\n"
+    assert len(agent.notices) == 1
+    assert not stage.served.is_mounted()
+
+
+def test_without_the_command(make_stage: MakeStage) -> None:
+    stage = make_stage("pi")
+    agent = stage.start(env={"PLYFS_COMMAND": "/nonexistent/plyfs"})
+    until(lambda: agent.drain(0.1) or agent.notices)
+    assert "pip install plyfs" in agent.notices[0]
+    agent.prompt(stage.model.bash("turn1", "echo 1 > a.txt"))
+    assert (stage.workspace / "a.txt").read_text() == "1\n"
+    assert len(agent.notices) == 1
+
+
+def test_off(make_stage: MakeStage) -> None:
+    stage = make_stage("pi", settings='mount = "off"')
+    agent = stage.start()
+    until(lambda: agent.drain(0.1) or agent.status.get("plyfs"))
+    agent.prompt(stage.model.bash("turn1", "echo 1 > a.txt"))
+    assert not stage.served.is_mounted()
+    assert agent.notices == []
+
+
+@pytest.mark.parametrize(("answer", "mounted"), [(True, True), (False, False)])
+def test_ask(make_stage: MakeStage, answer: bool, mounted: bool) -> None:
+    stage = make_stage("pi", settings='mount = "ask"')
+    agent = stage.start(on_dialog=lambda request: {"confirmed": answer})
+    until(lambda: agent.drain(0.2) or agent.dialogs)
+    if mounted:
+        stage.served_by(agent)
+    else:
+        agent.drain(0.5)
+    assert stage.served.is_mounted() is mounted
+
+
+@pytest.mark.parametrize("mode", ["text", "json"])
+def test_print_mode_never_asks(make_stage: MakeStage, mode: str) -> None:
+    stage = make_stage("pi", settings='on_exit = "leave"')
+    first = stage.model.bash("turn1", "echo 1 > a.txt")
+    run = [*stage.command("-p", first), *(["--mode", "json"] if mode == "json" else [])]
+    done = subprocess.run(
+        run,
+        cwd=stage.workspace,
+        env=stage.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "done turn1" in done.stdout
+    (stage.workspace / "a.txt").write_text("changed\n")
+    again = [*stage.command("--continue", "-p", stage.model.bash("turn2", "echo 2 > b.txt"))]
+    done = subprocess.run(
+        again,
+        cwd=stage.workspace,
+        env=stage.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (stage.workspace / "a.txt").read_text() == "changed\n"
+    assert [row["changed"] for row in stage.states()["checkpoints"] if row["kind"] == "user"] == [1, 1, 1]
+
+
+def test_chinese(make_stage: MakeStage) -> None:
+    stage = make_stage("pi")
+    agent = stage.start(env={"LANG": "zh_CN.UTF-8", "LC_ALL": "zh_CN.UTF-8"})
+    stage.served_by(agent)
+    assert "没有可撤销的内容" in stage.do(agent, "/undo")[0]
+
+
+def test_plyfs_run(make_stage: MakeStage) -> None:
+    """Mounted before the agent starts, and left by who mounted it."""
+    stage = make_stage("pi")
+    prompt = stage.model.bash("turn1", "echo 1 > a.txt")
+    command = [*stage.plyfs.command("run", "-C", str(stage.workspace), "--"), *stage.command("-p", prompt)]
+    done = subprocess.run(
+        command,
+        cwd=stage.workspace,
+        env=stage.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not stage.served.is_mounted()
+    assert (stage.workspace / "a.txt").read_text() == "1\n"
+    assert [row["changed"] for row in stage.states()["checkpoints"] if row["kind"] == "user"] == [1]
