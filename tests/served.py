@@ -166,7 +166,8 @@ def _as_user(user: int) -> list[str]:
     root's own directory.
     """
     prefix = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
-    probe = [*prefix, sys.executable, "-c", "import psutil"]
+    # Through a shell, because setpriv's own exec still has root's rights.
+    probe = [*prefix, "sh", "-c", f"exec '{sys.executable}' -c 'import psutil'"]
     if subprocess.run(probe, cwd="/", capture_output=True, check=False).returncode != 0:
         prefix += ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
     return prefix
