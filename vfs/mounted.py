@@ -34,6 +34,7 @@ from vfs.inode import Inode
 from vfs.keeper import Keeper
 from vfs.opening import Opened, open_store, open_workspace_tree, store_layer
 from vfs.pending import Pending
+from vfs.scan import handover
 from vfs.sealing import Sealing
 from vfs.serving import start_channel
 from vfs.timeline import Move, Moved, Timeline
@@ -72,6 +73,27 @@ RECURSION_LIMIT, STACK_BYTES = 20_000, 64 << 20
 
 SWITCH_SECONDS = 0.0005
 """How long the sealer may keep the interpreter while a request waits (Python's default is 5 ms)."""
+
+
+def catch_up(home: Home, store: WorkspaceStore, base_fd: int, notes: list[str]) -> None:
+    """Finish, or take back, an apply that a crash interrupted; find what others changed since the last mount."""
+    work = leaving.work_dir(store)
+    host = Host({0: base_fd})
+    applied = apply.resume(work, base_fd, store.attic_dir)
+    head = store.history.read_head()
+    if applied is not None:
+        assert head is not None, "what was applied had a head"
+        head, _ = leaving.applied_head(store, head, applied)
+        store.history.write_head(head, sync=True)
+        notes.append("an apply that had been interrupted was finished")
+    leaving.finish(store, base_fd)
+    apply.open_attic(host, store.attic_dir)
+    if applied is not None:
+        absence.applied(home, store, host, applied)
+    elif head is not None and not store.epochs() and head.head == head.base:
+        found = absence.look(home, store, host, head, time.time_ns())
+        if found is not None:
+            notes.append(found.note)
 
 
 class Options(Protocol):
@@ -125,7 +147,9 @@ class MountedWorkspace:
         base_fd = os.open(self._workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         store, lock = open_store(self.home, base_fd, self._workspace)
         try:
-            self._catch_up(store, base_fd)
+            self._notes += handover.from_scan(self.home, store, lock, self._workspace)
+            catch_up(self.home, store, base_fd, self._notes)
+            overlaid.begin(store)
             opened = open_workspace_tree(self.home, store, lock, base_fd, time.time_ns, self._notes)
         except BaseException:
             lock.release()
@@ -160,27 +184,6 @@ class MountedWorkspace:
             raise
         self._survey = absence.Survey(store, base_fd, self._found_outside)
         self._survey.start()
-
-    def _catch_up(self, store: WorkspaceStore, base_fd: int) -> None:
-        """Finish, or take back, an apply that a crash interrupted; find what others changed since the last mount."""
-        work = leaving.work_dir(store)
-        host = Host({0: base_fd})
-        applied = apply.resume(work, base_fd, store.attic_dir)
-        head = store.history.read_head()
-        if applied is not None:
-            assert head is not None, "what was applied had a head"
-            head, _ = leaving.applied_head(store, head, applied)
-            store.history.write_head(head, sync=True)
-            self._notes.append("an apply that had been interrupted was finished")
-        leaving.finish(store, base_fd)
-        apply.open_attic(host, store.attic_dir)
-        if applied is not None:
-            absence.applied(self.home, store, host, applied)
-        elif head is not None and not store.epochs() and head.head == head.base:
-            found = absence.look(self.home, store, host, head, time.time_ns())
-            if found is not None:
-                self._notes.append(found.note)
-        overlaid.begin(store)
 
     def _found_outside(self, paths: list[bytes]) -> None:
         with self.home.objects.sealing():

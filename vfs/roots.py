@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from store.errors import FormatError, StoreError
 from store.format import Layer, decode
@@ -17,6 +18,8 @@ from store.generations import Generations
 from store.history import History
 from store.nodes import Pages
 from store.refs import CheckpointId, LayerRef, NodeRef
+from vfs.contents import Contents
+from vfs.diff import Changed
 from vfs.host import Host
 from vfs.translate import PutStore, steps, translate_all
 from vfs.tree import Root
@@ -91,6 +94,26 @@ class Roots:
         with self._lock:
             self._keep((id, generation), root)
         return root
+
+    def uncovered(self, id: CheckpointId, changes: Iterable[Changed]) -> dict[bytes, str]:
+        """Of the changes that going to ``id`` would make, the paths that it says nothing of because it was scanned and
+        left them out, and why.
+        """
+        ref = self._history.scope(id)
+        layer = self._history.get(id).layer
+        if ref is None or layer is None:
+            return {}
+        from vfs.scan.bridge import uncovered  # most workspaces never need the scanner
+        from vfs.scan.coverage import Coverage, load_scope
+
+        own = View.load(self._pages, self._host, self._objects, layer)
+        contents = Contents(self._objects, self._host)
+        coverage = Coverage(
+            load_scope(self._objects, ref),
+            own,
+            lambda entry, offset, length: contents.read(entry.content, offset, length),
+        )
+        return uncovered(changes, coverage)
 
     def view(self, root: Root) -> View:
         """A tree to look into."""

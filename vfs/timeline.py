@@ -311,6 +311,13 @@ class Timeline:
                 chosen = tuple(sorted(set(paths)))
                 onto = Grafter(self._tree, present, self._roots.of(target.id)).pick(list(chosen))
                 changes = self.changes(present, onto)
+                unknown = self._roots.uncovered(target.id, changes)
+                if unknown:
+                    path, why = min(unknown.items())
+                    raise ConflictError(
+                        f"{os.fsdecode(path)} stays as it is: {why}",
+                        hint="name the paths beside it that are to come back",
+                    )
                 return Move(target.id, (), onto, present, version, changes, chosen)
             return self._plan(target.id, (), present, version, with_git, force, mine)
 
@@ -327,7 +334,9 @@ class Timeline:
         onto = self._roots.of(target)
         if not with_git:
             onto = Grafter(self._tree, onto, present).keep_git()
-        kept = {} if force else self._foreign(target, mine)
+        kept = self._roots.uncovered(target, self.changes(present, onto))
+        if not force:
+            kept |= self._foreign(target, mine)
         if kept:
             onto = Grafter(self._tree, onto, present).pick(list(kept))
         changes = self.changes(present, onto)

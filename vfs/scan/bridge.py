@@ -54,7 +54,9 @@ def begin_scanning(home: Home, store: WorkspaceStore, host: Host, present: Root,
     directory = Grounded(home.pages, host).with_origins(present.directory, citing)
     links = None if present.links is None else home.pages.save(present.links)
     inverse = put_layer(home, directory, links, number + 1)
-    applied = base_layer(home, host, number)
+    # A tree that equals no other anywhere: from now on anybody changes the base, so nothing may fall through to it.
+    nowhere = Origin(0, b".plyfs-nowhere-" + os.urandom(8).hex().encode())
+    applied = put_layer(home, Directory(present.directory.attributes, nowhere, 0, None), None, number)
     home.objects.flush()
     generations.append(Generation(number, applied, inverse, home.clock.time_ns(), "outside"))
 

@@ -23,7 +23,9 @@ from store.errors import DamagedError, StoreError
 from store.format import Directory, Layer, Regular, Special, Symlink, decode
 from store.history import Checkpoint, CheckpointKind, Head
 from store.home import Home, WorkspaceIdentity
-from store.nodes import same_entry
+from store.journal import read_journal
+from store.lock import Lock
+from store.nodes import Page, same_entry
 from store.reach import Reach
 from store.refs import CheckpointId, LayerRef, NodeRef
 from vfs import diff, patch, steps
@@ -32,7 +34,7 @@ from vfs.contents import Contents, content_size
 from vfs.diff import Changed
 from vfs.graft import Grafter
 from vfs.host import Host
-from vfs.mounted import listed
+from vfs.mounted import catch_up, listed
 from vfs.roots import Roots
 from vfs.scan import bridge
 from vfs.scan.capture import Present, Scanner
@@ -156,14 +158,18 @@ class ScannedWorkspace:
 
     # --- life ------------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Recover what a crash left and take the first scan. Raises StoreError."""
+    def start(self, lock: Lock | None = None) -> None:
+        """Recover what a crash left and take the first scan; ``lock`` is the store's if the caller holds it.
+
+        Raises StoreError.
+        """
         raw = os.fsencode(self._workspace)
         self.home = Home.open(self._home_path)
         self._top = self._platform.open_top(raw)
         identity = WorkspaceIdentity.of(self._top if isinstance(self._top, int) else raw)
         self.store = self.home.workspace(identity, raw)
-        self._store_lock = self.store.lock()
+        self._store_lock = lock or self.store.lock()
+        self._lock_is_ours = lock is None
         self._opened = True
         try:
             self._open()
@@ -205,16 +211,22 @@ class ScannedWorkspace:
         unfinished = self._restore_file.read()
         if unfinished is not None:
             clear_away(self._platform, self._top, unfinished)
-        self._from_mount = head is not None and history.scope(head.head) is None
+        is_ours = state is not None and state.generation == store.generations.current
+        self._from_mount = head is not None and not is_ours
         if self._from_mount:
             assert head is not None
             self._refuse_kept(head)
+            if isinstance(self._top, int):
+                catch_up(home, store, self._top, self._notes)
+                open_attic(self._host, store.attic_dir)
+                head = history.read_head()
         with home.objects.sealing():
             present = self._scanner.run(store.generations.current + self._from_mount)
             if head is None:
                 self._begin(present)
             else:
-                self._go_on(head, present, state.baseline if state and state.head == head.head else None)
+                known = state is not None and is_ours and state.head == head.head
+                self._go_on(head, present, state.baseline if state is not None and known else None)
         self._notes += self._scanner.repositories.notes
         self._tell_left_out(present)
         if unfinished is not None:
@@ -253,8 +265,6 @@ class ScannedWorkspace:
         if self._from_mount:
             citing = bridge.cited(self._scanner.index.root, present.left_out)
             bridge.begin_scanning(self.home, store, self._host, present.root, citing)
-            if head.head != head.base:
-                head = msgspec.structs.replace(head, head=head.base, redo=(head.head,))
         self.head = msgspec.structs.replace(
             head,
             base=head.head,
@@ -281,7 +291,12 @@ class ScannedWorkspace:
 
     def _refuse_kept(self, head: Head) -> None:
         """A mount that was left with --keep holds work that the directory has not."""
-        if head.left == "keep" or head.mounted or self.store.epochs():
+        journals = [self.store.journal_path(epoch) for epoch in self.store.epochs()]
+        if head.head == head.base and not any(read_journal(path).records for path in journals):
+            for path in journals:
+                self.home.disk.unlink(path)
+            return
+        if head.head != head.base or journals:
             raise RefusedError(
                 f"changes to {self._workspace} wait in the store, where its last mount left them; scanning would not "
                 "see them",
@@ -352,7 +367,8 @@ class ScannedWorkspace:
             if hasattr(self, "head"):
                 self._save_index()
         self.store.close()
-        self._store_lock.release()
+        if self._lock_is_ours:
+            self._store_lock.release()
         self._platform.close(self._top)
 
     def _sealed(self, id: CheckpointId) -> None:
@@ -382,10 +398,37 @@ class ScannedWorkspace:
     def _write_state(self, present: Present) -> None:
         pending = tuple(self._pending.items())
         self._state_file.write(
-            self.head.head, present.layer, present.scope, self._baseline_layer, pending, self._kept_present
+            self.head.head,
+            present.layer,
+            present.scope,
+            self._baseline_layer,
+            pending,
+            self._kept_present,
+            self.store.generations.current,
         )
         self._scanner.save_index(self._index_path, self.home.disk)
         self._kept_present = present.layer
+
+    def hand_over(self) -> None:
+        """Leave the directory to a mount: the head becomes exactly what it holds."""
+        history = self.store.history
+        with self._working():
+            present = self._scan()
+            root = self._target(self.head.head, present)
+            same = same_entry(root.directory, present.root.directory) and _same_page(root.links, present.root.links)
+            if not same or history.scope(self.head.head) is None:
+                changed = len(self._changes(self.baseline, present.root))
+                made = self._freeze(present, changed, "outside")
+                self._set_head(made.id, (), present)
+            self.home.objects.flush()
+            layer = present.layer
+            bridge.begin_mounting(self.home, self.store, self._host, layer)
+        self._sealing.drain()
+        self.head = msgspec.structs.replace(
+            self.head, base=self.head.head, generation=self.store.generations.current, mounted=False, left="apply"
+        )
+        history.write_head(self.head, sync=True)
+        self._over.set()
 
     # --- scanning --------------------------------------------------------------------------------------------------
 
@@ -407,12 +450,12 @@ class ScannedWorkspace:
         return self._targets.of(id, self._scanner.index, present.left_out)
 
     def _differs(self, a: Root, b: Root) -> bool:
-        if same_entry(a.directory, b.directory) and a.links is b.links:
+        if same_entry(a.directory, b.directory) and _same_page(a.links, b.links):
             return False
         return next(iter(diff.differences(self._targets.view(a), self._targets.view(b))), None) is not None
 
     def _changes(self, a: Root, b: Root) -> list[Changed]:
-        if same_entry(a.directory, b.directory) and a.links is b.links:
+        if same_entry(a.directory, b.directory) and _same_page(a.links, b.links):
             return []
         return diff.changes(self._targets.view(a), self._targets.view(b), skip_git=True)
 
@@ -877,7 +920,7 @@ class ScannedWorkspace:
             mode="scan",
             channel=None,
             mounted=True,
-            mountpoint=None,
+            mountpoint=self._workspace,
             head=self.head.head,
             dirty=changed > 0,
             changed=changed,
@@ -917,6 +960,11 @@ class ScannedWorkspace:
         unmounted = UnmountResult(how, self.head.head, saved, 0, [], None, time.perf_counter() - began)
         self._listener("unmounted", unmounted)
         return unmounted
+
+
+def _same_page(a: Page | None, b: Page | None) -> bool:
+    """True if both are certainly the same."""
+    return a is b or (a is not None and b is not None and a.ref is not None and a.ref == b.ref)
 
 
 def _substance(entry: Entry) -> object:

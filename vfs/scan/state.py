@@ -22,7 +22,8 @@ STATE_VERSION = 1
 class ScanState(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag="scanned"):
     """``present`` is what the last scan saw, ``before`` what the records on disk may still speak of, ``baseline`` what
     the present is compared with while ``head`` is the head; ``pending`` are checkpoints that were answered for and may
-    not be on the device; ``boot`` names the kernel's run.
+    not be on the device; ``boot`` names the kernel's run. The directory is the scanner's, not a mount's, as long as
+    ``generation`` is the present one.
     """
 
     version: int
@@ -33,6 +34,7 @@ class ScanState(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fie
     baseline: LayerRef
     pending: tuple[tuple[CheckpointId, LayerRef], ...] = ()
     before: LayerRef | None = None
+    generation: int = 0
 
 
 class StateFile:
@@ -51,10 +53,11 @@ class StateFile:
         baseline: LayerRef,
         pending: tuple[tuple[CheckpointId, LayerRef], ...],
         before: LayerRef | None,
+        generation: int,
     ) -> None:
         """Replace the state. Raises NoSpaceError."""
         make_directories(self._disk, self._directory)
-        state = ScanState(STATE_VERSION, boot_id(), head, present, scope, baseline, pending, before)
+        state = ScanState(STATE_VERSION, boot_id(), head, present, scope, baseline, pending, before, generation)
         self._disk.replace(self._path, msgspec.msgpack.encode(state), sync=False)
 
     def read(self) -> ScanState | None:
