@@ -29,6 +29,7 @@ COMMANDS = {
     "fsck": ("fsck", "verify the store"),
     "gc": ("gc", "collect what the retention rules do not keep"),
     "doctor": ("doctor", "find and mend stale mounts, locks and daemons"),
+    "install": ("install", "put the extension into a coding agent: pi or omp"),
     "config": ("config", "show the settings that are in force, and where they stand"),
 }
 """Each command's module and what it does."""

@@ -111,7 +111,7 @@ class Dispatcher:
     def _capture(self, asked: messages.Capture) -> messages.CaptureResult:
         """A node that has its state keeps it: what has changed since becomes a checkpoint that is no node's."""
         sessions = self._sessions
-        state = None if asked.node is None else sessions.own(asked.session, asked.node)
+        state = None if asked.node is None else sessions.of(asked.session, asked.node)
         free = asked.node if state is None else None
         made = self._workspace.checkpoint(asked.label, asked.session, free)
         recorded = False

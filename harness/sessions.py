@@ -179,9 +179,9 @@ class Sessions:
     def record(self, session: str, node: str, checkpoint: str) -> Recorded:
         """The files at ``node`` are those of ``checkpoint``, unless the node has its state already."""
         with self._guard:
-            known = self._own(session, node)
+            known = self._of(session, node)
             if known is not None:
-                return Recorded(known, False)
+                return Recorded(known.checkpoint, False)
             self._add(Stated(session, node, checkpoint))
             return Recorded(checkpoint, True)
 
@@ -212,20 +212,26 @@ class Sessions:
         checkpoint = self._table.states.get(session, {}).get(node)
         return checkpoint if checkpoint is not None and self._known(checkpoint) else None
 
-    def own(self, session: str, node: str) -> str | None:
-        """The state that was recorded for that very node."""
+    def _of(self, session: str, node: str) -> State | None:
+        for name in self._table.family(session):
+            checkpoint = self._own(name, node)
+            if checkpoint is not None:
+                return State(checkpoint, name, node)
+        return None
+
+    def of(self, session: str, node: str) -> str | None:
+        """The state that was recorded for that very node, by the session or one that it was forked off."""
         with self._guard:
-            return self._own(session, node)
+            found = self._of(session, node)
+            return None if found is None else found.checkpoint
 
     def find(self, session: str, nodes: Sequence[str]) -> State | None:
         """The state of the first of ``nodes`` (a node and then its ancestors, nearest first) that has one."""
         with self._guard:
-            family = list(self._table.family(session))
             for node in nodes:
-                for name in family:
-                    checkpoint = self._own(name, node)
-                    if checkpoint is not None:
-                        return State(checkpoint, name, node)
+                found = self._of(session, node)
+                if found is not None:
+                    return found
             return None
 
     def mine(self, session: str) -> dict[str, int | None]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.registry import Registry
 from tests.agents import toolchain
 from tests.agents.rpc import Agent, Json
 from tests.served import Plyfs, Served
@@ -150,6 +150,12 @@ class Stage:
             until(lambda: agent.drain(0.05) or len(agent.notices) > first, 20, lambda: f"{command} told nothing")
             agent.drain(0.05)
         return agent.notices[first:]
+
+    def daemon(self) -> int:
+        """The process that serves the workspace."""
+        entry = Registry(str(self.plyfs.home / "run")).read(str(self.workspace))
+        assert entry is not None
+        return entry.pid
 
     def session_file(self) -> Path:
         """The newest session's file."""

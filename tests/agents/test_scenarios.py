@@ -20,7 +20,8 @@ TURNS = {
     "two": (
         "echo v2 > tracked.txt; rm tracked2.txt; echo new > new.txt; echo v2 > node_modules/pkg/index.js; "
         "echo n > node_modules/new.js; ln -sfn a.txt link2; mkdir emptydir; rmdir olddir; chmod +x script.sh; "
-        "chmod 640 secret; echo v2 > ignored.log; echo n > new.log; mkdir -p sub/deep; echo d > sub/deep/f; mv a.txt b.txt; "
+        "chmod 640 secret; echo v2 > ignored.log; echo n > new.log; "
+        "mkdir -p sub/deep; echo d > sub/deep/f; mv a.txt b.txt; "
         "head -c 62914560 /dev/zero | tr '\\0' 'x' > big.bin"
     ),
     "three": (

@@ -146,8 +146,7 @@ def test_two_agents_at_once(make_stage: MakeStage) -> None:
     assert stage.served.is_mounted(), "the other agent still needs it"
     two.prompt(stage.model.bash("still", "echo still > still.txt"))
     two.close()
-    until(lambda: not stage.served.is_mounted(), 20)
-    assert text(stage, "still.txt") == "still"
+    until(lambda: not stage.served.is_mounted() and text(stage, "still.txt") == "still", 20)
 
 
 @pytest.mark.parametrize("extent", ["files", "chat"])

@@ -18,15 +18,6 @@ pytestmark = [pytest.mark.mounted, pytest.mark.agents, pytest.mark.timeout(120)]
 HELD_UP_SECONDS = 0.2
 
 
-def daemon_of(stage: Stage) -> int:
-    (found,) = [
-        process.pid
-        for process in stage.plyfs.daemons()
-        if "harness" in " ".join(process.cmdline()) and "mount" not in process.cmdline()
-    ] or [0]
-    return found
-
-
 def say(stage: Stage, agent: Agent, name: str) -> float:
     """Seconds that a prompt which the model answers at once takes."""
     return agent.prompt(stage.model.scenario(name, [{"text": "hello"}]))
@@ -38,7 +29,7 @@ def test_a_daemon_that_dies(make_stage: MakeStage) -> None:
     agent = stage.start()
     stage.served_by(agent)
     agent.prompt(stage.model.bash("turn1", "echo 1 > a.txt"))
-    stage.plyfs.kill_daemons()
+    os.kill(stage.daemon(), signal.SIGKILL)
     until(lambda: agent.drain(0.1) or "✗" in (agent.status.get("plyfs") or ""))
     say(stage, agent, "on")
     say(stage, agent, "and on")
@@ -59,12 +50,7 @@ def test_a_daemon_that_hangs_holds_up_nobody(make_stage: MakeStage) -> None:
     agent = stage.start()
     stage.served_by(agent)
     free = min(say(stage, agent, f"free{number}") for number in range(3))
-    daemons = stage.plyfs.daemons()
-    pid = next(
-        p.pid
-        for p in daemons
-        if p.name() != "node" and p.pid != os.getpid() and "plyfs" not in p.name() or "harness" in " ".join(p.cmdline())
-    )
+    pid = stage.daemon()
     os.kill(pid, signal.SIGSTOP)
     try:
         first = len(agent.events)

@@ -41,7 +41,7 @@ def test_a_node_has_one_state_for_ever(sessions: Sessions) -> None:
     assert sessions.record("s", "n", "c1") == Recorded("c1", True)
     assert sessions.record("s", "n", "c1") == Recorded("c1", False)
     assert sessions.record("s", "n", "c2") == Recorded("c1", False)
-    assert sessions.own("s", "n") == "c1"
+    assert sessions.of("s", "n") == "c1"
 
 
 def test_the_nearest_recorded_ancestor_counts(sessions: Sessions) -> None:
@@ -53,15 +53,16 @@ def test_the_nearest_recorded_ancestor_counts(sessions: Sessions) -> None:
     assert sessions.find("other", ["a"]) is None
 
 
-def test_a_fork_finds_what_it_inherited_and_keeps_its_own(sessions: Sessions) -> None:
+def test_a_fork_finds_what_it_inherited_and_has_its_own(sessions: Sessions) -> None:
     sessions.open("old")
     sessions.record("old", "a", "c1")
     sessions.open("new", parent="old")
     sessions.open("newest", parent="new")
     assert sessions.find("newest", ["b", "a"]) == State("c1", "old", "a")
-    sessions.record("newest", "a", "c9")
-    assert sessions.find("newest", ["a"]) == State("c9", "newest", "a")
-    assert sessions.find("new", ["a"]) == State("c1", "old", "a")
+    assert sessions.record("newest", "a", "c9") == Recorded("c1", False)
+    sessions.record("newest", "b", "c9")
+    assert sessions.find("newest", ["b", "a"]) == State("c9", "newest", "b")
+    assert sessions.find("new", ["b", "a"]) == State("c1", "old", "a")
 
 
 def test_a_session_may_take_back_its_past_but_not_what_its_parent_did_later(sessions: Sessions) -> None:
@@ -76,7 +77,7 @@ def test_all_of_it_survives(sessions: Sessions, tmp_path: Path, known: Everythin
     sessions.open("s", parent="p", file="/f", pid=1)
     sessions.record("s", "n", "c1")
     other = again(tmp_path, known)  # as after kill -9: nothing was closed
-    assert other.own("s", "n") == "c1"
+    assert other.of("s", "n") == "c1"
     assert other.open("s") is True
     assert other.mine("s") == {"s": None, "p": 1}
     other.close()
@@ -89,7 +90,7 @@ def test_a_state_whose_checkpoint_is_lost_never_was(sessions: Sessions, tmp_path
     assert sessions.find("s", ["b", "a"]) == State("c1", "s", "a")
     assert sessions.record("s", "b", "c3") == Recorded("c3", True)
     other = again(tmp_path, known)
-    assert other.own("s", "b") == "c3"
+    assert other.of("s", "b") == "c3"
     other.close()
 
 

@@ -35,6 +35,9 @@ class Extension {
   #told = new Set<string>();
   /** What the daemon has been asked for and has not done; in the order of asking. */
   #work: Promise<void> = Promise.resolve();
+  /** It does not answer: nothing waits for it any more until it does. */
+  #isLate = false;
+  #gaveUp = false;
 
   constructor(agent: Agent) {
     this.#agent = agent;
@@ -44,7 +47,7 @@ class Extension {
     agent.on("session_shutdown", (event, ctx) => this.#end(event, ctx));
     agent.on("before_agent_start", (_, ctx) => this.#prompt(ctx));
     agent.on("context", (event, ctx) => this.#step(event, ctx));
-    agent.on("tool_call", () => this.#tool());
+    agent.on("tool_call", (_, ctx) => this.#tool(ctx));
     agent.on("turn_end", (event, ctx) => this.#turn(event, ctx));
     agent.on("agent_end", (_, ctx) => this.#hook(ctx, (session) => session.states.settle(ctx)));
     for (const name of ["user_bash", "user_python", "session_before_compact", "session_before_switch"]) {
@@ -99,7 +102,10 @@ class Extension {
   async #start(session: Session, ctx: Context): Promise<void> {
     const { workspace } = session;
     try {
-      if (!(await workspace.attach()) && !(await this.#mount(session, ctx))) return;
+      if (!(await workspace.attach()) && !(await this.#mount(session, ctx))) {
+        this.#show(session, ctx);
+        return;
+      }
     } catch (error) {
       const failure = Failure.of(error);
       if (failure.code === "config") workspace.turnOff(failure);
@@ -156,16 +162,28 @@ class Extension {
 
   // Hooks: none holds the agent up, none throws
 
-  #hook(ctx: Context, work: (session: Session) => Promise<unknown>, ms = HOOK_MS): Promise<unknown> {
+  #hook(ctx: Context, work: (session: Session) => Promise<unknown>): Promise<unknown> {
     const session = this.#session;
     if (!session) return Promise.resolve();
     const before = this.#work;
-    this.#work = this.#guarded(ctx, async () => {
+    const all = this.#guarded(ctx, async () => {
       await before;
       if (session.over || !(await this.#isServed(session))) return;
       await work(session);
     });
-    return within(ms, this.#work);
+    this.#work = all;
+    return this.#patiently(all);
+  }
+
+  /** Wait for `work`, but not long, and not at all for a daemon that has been too slow and still is. */
+  async #patiently(work: Promise<void>): Promise<boolean> {
+    void work.then(() => {
+      this.#isLate = false;
+    });
+    if (this.#isLate) return false;
+    const done = await within(HOOK_MS, work);
+    if (!done) this.#isLate = true;
+    return done;
   }
 
   /** Served now, perhaps again since somebody has mended what had died. */
@@ -179,12 +197,18 @@ class Extension {
 
   async #prompt(ctx: Context): Promise<void> {
     const leaf = leafOf(ctx);
-    await this.#hook(ctx, (session) => session.states.prompt(leaf));
+    await this.#hook(ctx, (session) => session.states.prompt(ctx, leaf));
   }
 
   /** No tool may write while the workspace is being mounted, or a checkpoint is still to be taken. */
-  async #tool(): Promise<void> {
-    await within(TOOL_MS, this.#work);
+  async #tool(ctx: Context): Promise<void> {
+    if (this.#gaveUp || (await within(TOOL_MS, this.#work))) return;
+    this.#gaveUp = true;
+    void this.#work.then(() => {
+      this.#gaveUp = false;
+    });
+    const silent = new Failure("daemon_silent", "the plyfs daemon does not answer", "/plyfs doctor");
+    await this.#guarded(ctx, () => Promise.reject(silent));
   }
 
   async #turn(event: AgentEvent, ctx: Context): Promise<void> {

@@ -41,6 +41,11 @@ export function isPrompt(entry: Entry): boolean {
   return entry.type === "message" && entry.message?.role === "user";
 }
 
+/** True for a command that the person ran, and its output. */
+export function isExecution(entry: Entry): boolean {
+  return entry.type === "message" && /Execution$/.test(entry.message?.role ?? "");
+}
+
 /** The text of a prompt, to be edited and sent again. */
 export function textOf(entry: Entry): string {
   const content = entry.message?.content;

@@ -5,7 +5,7 @@
  * reports late. Everything else is the daemon's, or stands in the session itself.
  */
 import type { AgentEvent, Context, Entry } from "./agent.ts";
-import { branchOf, isPrompt, leafOf, lineOf, parentOf } from "./nodes.ts";
+import { branchOf, entryOf, isExecution, isPrompt, leafOf, lineOf, parentOf } from "./nodes.ts";
 import type { Captured, Workspace } from "./workspace.ts";
 
 export class States {
@@ -47,14 +47,22 @@ export class States {
     return captured;
   }
 
-  /** Before something that may change files, at a moment when they belong to the leaf. */
-  async boundary(ctx: Context): Promise<Captured> {
-    return this.capture(leafOf(ctx));
+  /**
+   * Before something that may change files. What is unsaved becomes a checkpoint, but the leaf's only if it has no
+   * state and no ancestor has, or if it is a command that the person ran: else a person has made it since.
+   */
+  async boundary(ctx: Context, changes = false): Promise<Captured> {
+    const leaf = leafOf(ctx);
+    const entry = leaf === undefined ? undefined : entryOf(ctx.sessionManager, leaf);
+    const state = await this.find(ctx, leaf);
+    const isLeafs = state === undefined || (entry !== undefined && isExecution(entry));
+    const captured = await this.capture(isLeafs ? leaf : undefined, changes);
+    return { ...captured, state: captured.state ?? state ?? null };
   }
 
   /** A prompt is about to be sent; its entry comes later. */
-  async prompt(leaf: string | undefined): Promise<void> {
-    const { id } = await this.capture(leaf);
+  async prompt(ctx: Context, leaf: string | undefined): Promise<void> {
+    const { id } = await this.boundary(ctx);
     this.#before = { id, leaf };
   }
 

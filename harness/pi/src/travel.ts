@@ -144,7 +144,7 @@ export class Travel {
   /** Capture what is unsaved. If the leaf had its state already, a pin gives what was made since a node of its own. */
   async #save(ctx: Context): Promise<{ id: string; node: string | undefined }> {
     const leaf = leafOf(ctx);
-    const captured = await this.#states.capture(leaf, true);
+    const captured = await this.#states.boundary(ctx, true);
     if (captured.created && !captured.recorded && captured.changes.length > 0) {
       ctx.ui.notify(this.#words.saved(captured.id, namesOf(captured.changes)), "info");
     }
@@ -211,7 +211,7 @@ export class Travel {
   /** What restoring this point would change. */
   async drift(ctx: CommandContext): Promise<void> {
     const state = await this.#states.find(ctx, leafOf(ctx));
-    const changes = state === undefined ? [] : (await this.#preview(state)).changes;
+    const changes = state === undefined ? [] : (await this.#preview(state, true)).changes;
     const words = this.#words;
     if (state === undefined) ctx.ui.notify(words.noState, "warning");
     else if (changes.length === 0) ctx.ui.notify(words.noDrift, "info");
@@ -224,17 +224,16 @@ export class Travel {
     const sure = given.includes("--yes") || given.includes("-y");
     const [spec, ...paths] = given.filter((word) => word !== "--yes" && word !== "-y");
     await ctx.waitForIdle();
-    const here = await this.#save(ctx);
-    const node = spec === undefined ? leafOf(ctx) : spec;
+    const node = spec ?? leafOf(ctx);
     const isEntry = node !== undefined && entryOf(ctx.sessionManager, node) !== undefined;
-    let state = spec === undefined || isEntry ? await this.#states.find(ctx, homeOf(ctx, node)) : spec;
-    state ??= undefined;
+    const state = isEntry ? await this.#states.find(ctx, node) : spec;
+    const here = await this.#save(ctx);
     if (state === undefined) {
       ctx.ui.notify(words.noState, "warning");
       return;
     }
     const only = paths.length > 0 ? paths : undefined;
-    const plan = await this.#preview(state, only);
+    const plan = await this.#preview(state, true, only);
     if (plan.changes.length === 0) {
       ctx.ui.notify(words.nothingToRestore, "info");
       return;
@@ -247,7 +246,7 @@ export class Travel {
         return;
       }
     }
-    const done = await this.#restore(state, plan.fingerprint, false, only);
+    const done = await this.#restore(state, plan.fingerprint, true, only);
     const mark = pin(this.#agent, ctx, this.#wayTo(ctx, here.node));
     if (mark !== undefined) await this.#states.bind(mark, done.head);
     this.#tellKept(ctx, done);
@@ -260,7 +259,7 @@ export class Travel {
     const how = this.#workspace.settings.reopen;
     const state = await this.#states.find(ctx, leafOf(ctx));
     if (state === undefined || how === "keep" || !ctx.hasUI) return;
-    const plan = await this.#preview(state);
+    const plan = await this.#preview(state, true);
     if (plan.changes.length === 0) return;
     if (how === "ask") {
       if (ctx.mode !== "tui") {
@@ -271,13 +270,14 @@ export class Travel {
       const choice = await choose(ctx, words, title, plan.changes, [words.keepNow, words.restoreNow]);
       if (choice !== 1) return;
     }
-    const done = await this.#restore(state, plan.fingerprint);
+    const done = await this.#restore(state, plan.fingerprint, true);
     this.#tellKept(ctx, done);
     ctx.ui.notify(words.restored(done.changes.length), "info");
   }
 
-  #preview(state: string, paths?: string[]): Promise<Restored> {
-    const params = { checkpoint: state, session: this.#states.session, dry_run: true, paths: paths ?? null };
+  /** What going to a state would do. Other sessions' changes are kept, unless the point itself is asked for (`force`). */
+  #preview(state: string, force = false, paths?: string[]): Promise<Restored> {
+    const params = { checkpoint: state, session: this.#states.session, dry_run: true, force, paths: paths ?? null };
     return this.#workspace.call<Restored>("restore", params);
   }
 
@@ -307,9 +307,4 @@ export class Travel {
 /** The last entry of a branch that is a pin or says something. */
 function speaking(branch: Entry[]): Entry | undefined {
   return branch.findLast((entry) => !SILENT.has(entry.type) || entry.customType === PIN);
-}
-
-/** The entry whose files /restore without an id brings back: the leaf, or what the pins that /restore made stand on. */
-function homeOf(ctx: Context, node: string | undefined): string | undefined {
-  return node ?? leafOf(ctx);
 }
