@@ -234,7 +234,7 @@ def with_btrfs(line: Line, scratch: Path, size: int) -> None:
     try:
         with image.open("wb") as file:
             file.truncate(1 << 30 if size <= 100_000 else 8 << 30)
-        subprocess.run(["mkfs.btrfs", "-q", image], check=True)
+        subprocess.run(["mkfs.btrfs", "-q", image], check=True, capture_output=True)
         subprocess.run(["mount", "-o", "loop", image, point], check=True)
         subprocess.run(["btrfs", "-q", "subvolume", "create", point / "base"], check=True)
         fill(point / "base", size)

@@ -28,7 +28,7 @@ class Goal:
 
     def words(self) -> str:
         """As the table's goal column shows it."""
-        return f"{self.ratio:g}" if self.against is None else f"{self.ratio:g} x {self.against}"
+        return f"{self.ratio:.4g}" if self.against is None else f"{self.ratio:.4g} x {self.against}"
 
 
 @dataclass
