@@ -48,6 +48,7 @@ class Core:
         self.names = Namespace(self.tree)
         self.attributes = AttributeOperations(self.tree)
         self.files = Files(self.tree, self.working, self.attributes, self.barrier)
+        self.tree.rewrite = self.files.rewrite
         self._space_path = working_dir
         # Bound once each: these are called for every request.
         self.lookup: Callable[[Ino, bytes], Inode] = self.names.lookup

@@ -62,8 +62,8 @@ class Epochs:
     """The present epoch, and those before it whose checkpoints are not sealed yet."""
 
     def __init__(self, directory: bytes, disk: Disk, working: WorkingData) -> None:
-        self._directory = directory
-        self._disk = disk
+        self.directory = directory
+        self.disk = disk
         self._working = working
         self._current: Epoch | None = None
         self._closed: list[Epoch] = []
@@ -80,11 +80,11 @@ class Epochs:
 
     def path(self, number: int) -> bytes:
         """Where the journal of epoch ``number`` lies."""
-        return os.path.join(self._directory, b"%d" % number)
+        return os.path.join(self.directory, b"%d" % number)
 
     def on_disk(self) -> list[int]:
         """The numbers of the journals that are there, in order."""
-        return sorted(int(name) for name in os.listdir(self._directory) if name.isdigit())
+        return sorted(int(name) for name in os.listdir(self.directory) if name.isdigit())
 
     def prepare(self, start: Start) -> Epoch:
         """The next epoch, with its journal, not entered yet. Raises NoSpaceError."""
@@ -95,13 +95,13 @@ class Epochs:
             next_ino=start.next_ino,
             extra=encode_start(start),
         )
-        return Epoch(start, JournalWriter(self.path(start.epoch), self._disk, header), 0, [])
+        return Epoch(start, JournalWriter(self.path(start.epoch), self.disk, header), 0, [])
 
     def abandon(self, epoch: Epoch) -> None:
         """The epoch is not to be entered after all."""
         if epoch.journal is not None:
             epoch.journal.close()
-        self._disk.unlink(self.path(epoch.start.epoch))
+        self.disk.unlink(self.path(epoch.start.epoch))
 
     def enter(self, epoch: Epoch) -> None:
         """From now on records go to ``epoch``; the one before is closed, and what it wrote is frozen."""
@@ -115,13 +115,13 @@ class Epochs:
 
     def resume(self, start: Start, contents: JournalContents) -> None:
         """Go on with an epoch that was just replayed; the working files that it cites are not written to again."""
-        journal = JournalWriter.resume(self.path(start.epoch), self._disk, contents)
+        journal = JournalWriter.resume(self.path(start.epoch), self.disk, contents)
         self._current = Epoch(start, journal, len(contents.records), self._working.unfrozen())
         self._working.freeze()
 
     def replayed(self, start: Start, contents: JournalContents) -> None:
         """An epoch that was just replayed and ended in a checkpoint that is still to be sealed."""
-        journal = JournalWriter.resume(self.path(start.epoch), self._disk, contents)
+        journal = JournalWriter.resume(self.path(start.epoch), self.disk, contents)
         self._closed.append(Epoch(start, journal, len(contents.records), self._working.unfrozen()))
         self._working.freeze()
 
@@ -202,7 +202,7 @@ class Epochs:
             if epoch.journal is not None:
                 epoch.journal.close()
                 epoch.journal = None
-            self._disk.unlink(self.path(epoch.start.epoch))
+            self.disk.unlink(self.path(epoch.start.epoch))
             for file in epoch.files:
                 file.temporary = True
             epoch.files = []

@@ -27,6 +27,7 @@ FALLOC_KEEP_SIZE = 0x01
 FALLOC_PUNCH_HOLE = 0x02
 FALLOC_ZERO_RANGE = 0x10
 SIZE_MAX = (1 << 63) - 1
+REWRITE_AT_ONCE = 1 << 20
 COPY_AT_ONCE = 8 << 20
 """Bytes of this epoch's working data that one copy_file_range(2) copies; everything else is shared."""
 
@@ -134,17 +135,20 @@ class Files:
         with tree.lock:
             inode = self._file(ino)
             tree.introduce(inode)
-            file, at = self._place(inode, offset, end)
-            file.pwrite(memoryview(data), at)
             mode = inode.mode
             if kill_suid and mode & (stat.S_ISUID | stat.S_ISGID):
                 mode = self._attributes.kill_privileges(inode)
-            now = tree.now()
-            tree.record((Op.WRITE, ino, offset, length, file.number, at, now, mode))
-            if file.shared and at == file.tail:
-                file.tail = at + length
-            self.apply_write(inode, offset, length, file, at, now, mode)
+            self._put(inode, offset, data, tree.now(), mode)
             return length
+
+    def _put(self, inode: FileInode, offset: int, data: bytes | bytearray | memoryview, now: int, mode: int) -> None:
+        length = len(data)
+        file, at = self._place(inode, offset, offset + length)
+        file.pwrite(memoryview(data), at)
+        self._tree.record((Op.WRITE, inode.ino, offset, length, file.number, at, now, mode))
+        if file.shared and at == file.tail:
+            file.tail = at + length
+        self.apply_write(inode, offset, length, file, at, now, mode)
 
     def _place(self, inode: FileInode, offset: int, end: int) -> tuple[WorkingFile, int]:
         """Where in the working data the bytes ``offset`` to ``end`` of ``inode`` go."""
@@ -175,6 +179,25 @@ class Files:
         inode.mtime_ns = inode.ctime_ns = now
         inode.mode = mode
         self._tree.touch(inode)
+
+    def rewrite(self, inode: FileInode) -> None:
+        """Record a file without a name once more, as made in this epoch, with all its bytes; the lock is held.
+
+        It is about to get a name (linkat(2)), and the journal in which it was made may be gone by then.
+        """
+        tree = self._tree
+        times = inode.atime_ns, inode.mtime_ns, inode.ctime_ns
+        mode, mtime = inode.mode, inode.mtime_ns
+        xattrs = tree.xattrs_of(inode)
+        tree.record((Op.MAKE, 0, b"", inode.ino, mode, inode.uid, inode.gid, 0, mtime, xattrs, None))
+        inode.known = tree.epoch
+        for run in tree.content_of(inode).freeze():
+            for start in range(run.start, run.end, REWRITE_AT_ONCE):
+                end = min(start + REWRITE_AT_ONCE, run.end)
+                self._put(inode, start, run.source.pread(end - start, start + run.delta), mtime, mode)
+        tree.record((Op.SIZE, inode.ino, inode.size, mtime))
+        tree.record((Op.SET, inode.ino, None, None, None, *times))
+        inode.ctime_ns = times[2]
 
     def truncate(self, inode: FileInode, size: int, now: int) -> None:
         """Record and make a change of size; the lock is held."""

@@ -35,6 +35,8 @@ def clamped(time_ns: int) -> int:
 class Inode:
     """Anything with an inode number. ``mode`` is the full st_mode, times are nanoseconds, ``blocks`` of 512 bytes.
 
+    ``ino`` is the number that is shown; ``key`` the one by which trees know the inode, the same in every checkpoint. A
+    restore that changes what an inode holds gives it another ``ino``, for the sake of who has the old one open.
     ``entry`` is the inode's value in the tree as last folded, None while the base alone tells it. ``dirty`` says that
     ``entry`` no longer does. ``parent`` and ``name`` are one place where it can be found, None if it has none.
     ``linked`` inodes stand in the link table. ``known`` is the last epoch whose journal introduced the inode.
@@ -48,6 +50,7 @@ class Inode:
         "entry",
         "gid",
         "ino",
+        "key",
         "known",
         "linked",
         "lookups",
@@ -65,6 +68,7 @@ class Inode:
 
     def __init__(self, ino: Ino, mode: int) -> None:
         self.ino = ino
+        self.key = ino
         self.mode = mode
         self.nlink = 1
         self.uid = 0
@@ -94,7 +98,7 @@ class Inode:
         """The inode's part of an entry; its extended attributes must have been read."""
         assert self.xattrs is not None
         return Attributes(
-            self.ino,
+            self.key,
             stat.S_IMODE(self.mode),
             self.uid,
             self.gid,

@@ -160,17 +160,17 @@ def presented_times(view: View, tree: Tree) -> dict[bytes, int]:
     held = list(view.held())
     for ino, origin in tree.shown_origins.items():
         shown = tree.shown.get(ino)
-        if shown is not None and shown.mtime_ns:
-            found.update((path, shown.mtime_ns) for path in view.shown(origin, held))
+        if shown is not None and shown.of_ns is not None:
+            found.update((path, shown.since_ns) for path in view.shown(origin, held))
     for path, directory in held:
         above = reborn.get(os.path.dirname(path), 0) if path else 0
-        reborn[path] = max(above, tree.reborn.get(directory.attributes.ino, 0))
+        own = tree.reborn.get(directory.attributes.ino, 0)
+        reborn[path] = max(own, above if above > directory.attributes.ctime_ns else 0)
         for name, entry in view.overrides(directory):
             value = settled(entry)
             if isinstance(value, Regular | Symlink | Special):
-                shown = tree.shown.get(value.attributes.ino)
-                mtime = reborn[path] if shown is None else shown.mtime_ns
-                if mtime:
+                mtime = tree.presented(value.attributes, reborn[path])
+                if mtime != value.attributes.mtime_ns:
                     found[join(path, name)] = mtime
     return found
 
@@ -181,7 +181,7 @@ def _settle(served: MountedWorkspace, how: How, applied: Applied | None) -> str 
     head = served.timeline.head
     kept: str | None = None
     if how == "keep":
-        identities.save(store.path, served.home.disk, served.opened.core.tree)
+        identities.save(served.opened.core.epochs, served.opened.core.tree)
         head = msgspec.structs.replace(head, mounted=False, left=how)
     elif how == "discard":
         head = msgspec.structs.replace(head, head=head.base, redo=(), mounted=False, left=how)
@@ -190,6 +190,7 @@ def _settle(served: MountedWorkspace, how: How, applied: Applied | None) -> str 
     store.history.write_head(head, sync=True)
     served.timeline.head = head
     if how != "keep":
+        identities.clear(served.opened.core.epochs)
         served.opened.core.close()
         for epoch in store.epochs():
             os.unlink(store.journal_path(epoch))

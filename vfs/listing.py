@@ -53,6 +53,15 @@ class Listing:
         if position is not None:
             self._rows[position] = None
 
+    def renumber(self, numbers: dict[Ino, Ino]) -> bool:
+        """Some inodes show other numbers from now on, under the same names. True if any was listed here."""
+        found = False
+        for position, row in enumerate(self._rows):
+            if row is not None and row.ino in numbers:
+                self._rows[position] = row._replace(ino=numbers[row.ino])
+                found = True
+        return found
+
     def after(self, offset: int, most: int) -> list[Row]:
         """Up to ``most`` places of the list from ``offset`` on, gaps left out (so it may be fewer before the end)."""
         start = max(offset - FIRST_OFFSET, 0)

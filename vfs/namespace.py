@@ -267,6 +267,10 @@ class Namespace:
             in_base = tree.in_base(directory, name, probed)
             if tree.child(directory, name, probed) is not None:
                 raise FsError(errno.EEXIST)
+            if not inode.nlink and inode.known != tree.epoch:
+                if not isinstance(inode, FileInode):
+                    raise FsError(errno.ENOENT)
+                tree.rewrite(inode)
             tree.introduce(inode)
             tree.introduce(directory)
             now = tree.now()
@@ -291,7 +295,7 @@ class Namespace:
         inode.ctime_ns = now
         if inode.linked:
             tree.touch(inode)
-            tree.dirty_links[inode.ino] = inode
+            tree.dirty_links[inode.key] = inode
         self._add_name(directory, name, inode, in_base, now)
 
     # --- removing --------------------------------------------------------------------------------------------------
@@ -350,9 +354,9 @@ class Namespace:
             if inode.linked:
                 if inode.nlink:
                     tree.touch(inode)
-                    tree.dirty_links[inode.ino] = inode
+                    tree.dirty_links[inode.key] = inode
                 else:
-                    tree.dirty_links[inode.ino] = None
+                    tree.dirty_links[inode.key] = None
                     tree.places.pop(inode.ino, None)
         if not inode.nlink and not inode.lookups:
             tree.evict(inode)

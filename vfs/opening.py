@@ -24,7 +24,7 @@ from vfs.graft import Grafter
 from vfs.host import Host
 from vfs.inode import FIRST_NEW_INO
 from vfs.records import JOURNAL_VERSION, Start
-from vfs.recovery import Journal, Replay, read_journals
+from vfs.recovery import Journal, Replay, first_free_ino, read_journals
 from vfs.roots import Roots
 from vfs.seal import LayerSealer
 from vfs.swap import Swap
@@ -176,6 +176,7 @@ class _Opening:
         """Begin an epoch on the head, there being no journal to go on with."""
         for number in core.epochs.on_disk():
             os.unlink(core.epochs.path(number))
+        identities.clear(core.epochs)
         core.working.sweep(set())
         core.tree.epoch = head.epoch + 1
         core.epochs.begin(
@@ -196,18 +197,24 @@ class _Opening:
 
     def _replay(self, journals: list[Journal]) -> tuple[Core, Root]:
         first = journals[0].start
-        core = self._core(self._start_root(None, first), first.next_ino, first.epoch)
+        made_of = self._made_of(first)
+        root = self._start_root(None, first) if made_of is None else self._roots.of(made_of)
+        core = self._core(root, first.next_ino, first.epoch)
+        core.tree.next_ino = max(core.tree.next_ino, first_free_ino(journals))
+        identities.load(core.epochs, core.tree, before=first.epoch + (made_of is None))
         replay = Replay(core)
         baseline = core.tree.fold()
         for index, journal in enumerate(journals):
             start = journal.start
-            if index:
+            if index or made_of is not None:
+                made_of = self._made_of(start)
                 root = self._start_root(core, start)
+                core.tree.fold()
                 Swap(core.tree, root, start.time_ns).run()
-                core.tree.next_ino = max(core.tree.next_ino, start.next_ino)
             baseline = core.tree.fold()
             core.tree.epoch = start.epoch
-            identities.load(self._store.path, core.tree)
+            if index and made_of is None:
+                identities.load(core.epochs, core.tree, exactly=start.epoch)
             replay.run(journal.records)
             if index == len(journals) - 1:
                 core.epochs.resume(start, journal.contents)
@@ -218,6 +225,8 @@ class _Opening:
             core.epochs.replayed(start, journal.contents)
         self._remove_unanswered(journals[-1].start.epoch)
         core.working.sweep(core.epochs.working_numbers())
+        if core.tree.shown:
+            identities.save(core.epochs, core.tree)
         self._notes += replay.problems
         return core, baseline
 
@@ -237,20 +246,26 @@ class _Opening:
             [one.id for one in history.all() if one.state == "sealing" and one.epoch == epoch and one.id not in known]
         )
 
+    def _made_of(self, start: Start) -> CheckpointId | None:
+        """The checkpoint into which paths were brought to make the epoch's head, if that has to be done again."""
+        checkpoint = self._store.history.get(start.head)
+        made = start.picked is not None and checkpoint.epoch == start.epoch - 1
+        return checkpoint.parent if made and checkpoint.state == "sealing" else None
+
     def _start_root(self, core: Core | None, start: Start) -> Root:
         """The tree that an epoch starts from. Raises StoreError if what it is made of is lost."""
-        checkpoint = self._store.history.get(start.head)
-        if start.picked is not None and core is not None and checkpoint.state == "sealing":
+        made_of = self._made_of(start)
+        if made_of is not None and start.picked is not None and core is not None:
             source, paths = start.picked
-            root = Grafter(core.tree, core.tree.fold(), self._roots.of(source)).pick(list(paths))
+            root = Grafter(core.tree, core.tree.fold(), self._roots.of(source), self._roots.view).pick(list(paths))
             self._roots.freeze(start.head, root)
-            self._tasks.append(SealTask(start.head, checkpoint.parent, root, start.epoch - 1))
+            self._tasks.append(SealTask(start.head, made_of, root, start.epoch - 1))
             return root
         root = self._roots.of(start.head)
         tree = core.tree if core is not None else self._core(root, FIRST_NEW_INO, 0).tree
         if start.graft is not None and start.graft != start.head:
-            root = Grafter(tree, root, self._roots.of(start.graft)).keep_git()
+            root = Grafter(tree, root, self._roots.of(start.graft), self._roots.view).keep_git()
         if start.picked is not None:
             source, paths = start.picked
-            root = Grafter(tree, root, self._roots.of(source)).pick(list(paths))
+            root = Grafter(tree, root, self._roots.of(source), self._roots.view).keep(list(paths))
         return root

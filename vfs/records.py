@@ -47,11 +47,18 @@ class Op:
     """nothing: all before it, and the working data it cites, was on the disk when it was written"""
 
 
+UNKNOWN_TIME = (1 << 64) - 1
+"""In ``Shown``: the mtime that the entry turns out to have when it is looked up."""
+
+
 class Shown(msgspec.Struct, array_like=True, frozen=True):
-    """How a restored inode shows itself: its number now, and its mtime (0: the entry's)."""
+    """How an inode that a restore brought back or changed shows itself: its number, since when (nanoseconds, 0: it
+    always did), and of which mtime of its entry that time takes the place (None: of none, as for directories).
+    """
 
     ino: Ino
-    mtime_ns: int
+    since_ns: int = 0
+    of_ns: int | None = None
 
 
 class Start(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):

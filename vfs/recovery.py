@@ -20,7 +20,7 @@ from store.refs import CheckpointId, Ino
 from vfs.core import Core
 from vfs.epochs import Epochs
 from vfs.errors import FsError
-from vfs.inode import DirectoryInode, FileInode, Inode
+from vfs.inode import ROOT, DirectoryInode, FileInode, Inode
 from vfs.records import Op, Start, decode_record, decode_start
 
 
@@ -82,6 +82,22 @@ def read_one(path: bytes) -> Journal | None:
     return Journal(start, contents, records, cut)
 
 
+def first_free_ino(journals: list[Journal]) -> Ino:
+    """A number beyond all that the journals speak of: those that a replay gives out must not be among them."""
+    beyond = max(journal.start.next_ino for journal in journals)
+    for journal in journals:
+        for record in journal.records:
+            if record[0] == Op.MAKE:
+                beyond = max(beyond, record[3] + 1)
+            elif record[0] == Op.KNOW:
+                beyond = max(beyond, record[1] + 1)
+    return Ino(beyond)
+
+
+class _NamelessError(Exception):
+    """A record of an inode that had lost its last name in an earlier epoch: it went with those who had it open."""
+
+
 class Replay:
     """Makes the records of journals into changes of ``core``. ``problems`` tells what could not be."""
 
@@ -90,12 +106,14 @@ class Replay:
         self._tree = core.tree
         self._aliases: dict[Ino, Inode] = {}
         self._gone: dict[Ino, tuple[Ino, bytes]] = {}
+        self._known: set[Ino] = set()
         self.problems: list[str] = []
 
     def run(self, records: list[list[Any]]) -> None:
         """Replay one epoch's records."""
         self._aliases.clear()
         self._gone.clear()
+        self._known = {ROOT}
         core = self._core
         self._tree.replaying = True
         core.epochs.muted = True
@@ -112,16 +130,21 @@ class Replay:
     def _one(self, record: list[Any]) -> None:
         try:
             self._apply(record)
+        except _NamelessError:
+            pass
         except (FsError, StoreError) as error:
             self.problems.append(f"a change was lost: {error}")
 
     def _inode(self, ino: int) -> Inode:
+        if ino not in self._known:
+            raise _NamelessError
         inode = self._aliases.get(Ino(ino)) or self._tree.inodes.get(Ino(ino))
         if inode is None:
             raise FsError(errno.ESTALE, f"inode {ino} is not there any more")
         return inode
 
     def _directory(self, ino: int) -> DirectoryInode:
+        """The directory that records call ``ino``."""
         inode = self._inode(ino) if Ino(ino) not in self._gone else self._stand_in(Ino(ino), stat.S_IFDIR | 0o755)
         if not isinstance(inode, DirectoryInode):
             raise FsError(errno.ENOTDIR, f"inode {ino} is not a directory any more")
@@ -160,6 +183,7 @@ class Replay:
                 directory = self._directory(parent) if parent else None
                 if directory is not None:
                     self._tree.lookup(directory.ino, name)
+                self._known.add(Ino(ino))
                 core.names.apply_make(directory, name, Ino(ino), mode, uid, gid, rdev, now, xattrs, target, None)
             case [Op.LINK, ino, parent, name, now]:
                 core.names.apply_link(self._inode(ino), self._directory(parent), name, None, now)
@@ -190,6 +214,7 @@ class Replay:
                 raise DamagedError(f"a journal record of unknown form {record[:3]}")
 
     def _know(self, ino: Ino, parent: int, name: bytes) -> None:
+        self._known.add(ino)
         if not parent:
             inode: Inode | None = self._tree.linked_inode(ino)
         else:

@@ -164,7 +164,7 @@ class Sealing:
     def _settle(self, entry: FreshRegular) -> None:
         """Let the live file of ``entry`` cite its stored content instead of working data."""
         tree = self._core.tree
-        inode = tree.inodes.get(entry.attributes.ino)
+        inode = tree.live(entry.attributes.ino)
         pending = entry.fresh.value
         if not isinstance(inode, FileInode) or not isinstance(pending, Pending) or pending.content is None:
             return

@@ -23,7 +23,10 @@ class Step(NamedTuple):
 
 
 def back(history: History, head: Head, count: int, unsaved: bool) -> Step:
-    """``count`` states back; with unsaved changes the first of them is the head. Raises NothingToDoError."""
+    """``count`` states back; with unsaved changes the first of them is the head. Raises NothingToDoError.
+
+    Hidden checkpoints are not among the states that count: they differ from their parent in ``.git`` only.
+    """
     target = history.get(head.head)
     redo = () if unsaved else head.redo
     steps = count - 1 if unsaved else count
@@ -32,8 +35,9 @@ def back(history: History, head: Head, count: int, unsaved: bool) -> Step:
         parent = None if target.parent is None else history.get(target.parent)
         if parent is None:
             break
-        redo = (target.id, *redo)
-        left -= not is_note(target)
+        if target.kind != "hidden":
+            redo = (target.id, *redo)
+            left -= not is_note(target)
         target = parent
     if left == count:
         raise NothingToDoError(

@@ -24,7 +24,7 @@ import msgspec
 from store.history import Checkpoint, CheckpointKind, Head, History
 from store.nodes import same_entry
 from store.refs import CheckpointId, LayerRef
-from vfs import diff, steps
+from vfs import diff, identities, steps
 from vfs.channel import Invalidations, Touched
 from vfs.core import Core
 from vfs.graft import Grafter
@@ -309,7 +309,7 @@ class Timeline:
             present, version = self.fold()
             if paths is not None:
                 chosen = tuple(sorted(set(paths)))
-                onto = Grafter(self._tree, present, self._roots.of(target.id)).pick(list(chosen))
+                onto = self._grafter(present, self._roots.of(target.id)).pick(list(chosen))
                 changes = self.changes(present, onto)
                 unknown = self._roots.uncovered(target.id, changes)
                 if unknown:
@@ -333,14 +333,17 @@ class Timeline:
     ) -> Move:
         onto = self._roots.of(target)
         if not with_git:
-            onto = Grafter(self._tree, onto, present).keep_git()
+            onto = self._grafter(onto, present).keep_git()
         kept = self._roots.uncovered(target, self.changes(present, onto))
         if not force:
             kept |= self._foreign(target, mine)
         if kept:
-            onto = Grafter(self._tree, onto, present).pick(list(kept))
+            onto = self._grafter(onto, present).keep(list(kept))
         changes = self.changes(present, onto)
         return Move(target, redo, onto, present, version, changes, with_git=with_git, kept=kept)
+
+    def _grafter(self, onto: Root, source: Root) -> Grafter:
+        return Grafter(self._tree, onto, source, self._roots.view)
 
     def _foreign(self, target: CheckpointId, mine: Mapping[str, int | None] | None) -> dict[bytes, str]:
         """Paths that sessions other than ``mine`` changed since the head and the target parted, and who did.
@@ -433,6 +436,7 @@ class Timeline:
         start = self._start(target, saved, graft, picked)
         self._begin(start, self._head_at(target, start, redo))
         swapped = Swap(self._tree, move.onto, start.time_ns).run()
+        identities.save(self._core.epochs, self._tree)
         self.baseline = self._tree.fold()
         return swapped
 

@@ -39,7 +39,7 @@ from vfs.extents import Extents, Run
 from vfs.inode import FIRST_NEW_INO, ROOT, DirectoryInode, FileInode, Inode, SpecialInode, SymlinkInode
 from vfs.listing import Listing
 from vfs.pending import Pending
-from vfs.records import Op, Recorder, Shown
+from vfs.records import UNKNOWN_TIME, Op, Recorder, Shown
 from vfs.sources import OriginSource, Sources
 
 
@@ -108,6 +108,7 @@ class Tree:
         self.replaying = False
         self.on_changed_below: Callable[[Inode], None] = lambda _: None
         self.give_up: Callable[[Iterable[Run]], None] = lambda _: None
+        self.rewrite: Callable[[FileInode], None] = lambda _: None
         self.generation = root.generation
         self.links = root.links
         self.dirty_links: dict[Ino, Inode | None] = {}
@@ -115,7 +116,6 @@ class Tree:
         self.shown: dict[Ino, Shown] = {}
         self.shown_origins: dict[Ino, Origin] = {}
         self.reborn: dict[Ino, int] = {}
-        self.row_numbers: dict[Ino, Ino] = {}
         self.changed_since_fold = 0
         self.root = DirectoryInode(ROOT, stat.S_IFDIR | 0o755)
         self.root.lookups = 1
@@ -210,74 +210,107 @@ class Tree:
         self.next_ino += 1
         return Ino(number)
 
-    def row_number(self, ino: Ino) -> Ino:
-        """The number by which the link table knows a live linked inode: not the one it shows after a restore."""
-        return self.row_numbers.get(ino, ino)
+    def live(self, key: Ino) -> Inode | None:
+        """The live inode that trees know by ``key``."""
+        shown = self.shown.get(key)
+        inode = self.inodes.get(key if shown is None else shown.ino)
+        return inode if inode is not None and inode.key == key else None
 
-    def _identity(self, directory: DirectoryInode | None, ino: Ino, is_directory: bool) -> Shown:
-        """The number and mtime under which the inode that the tree calls ``ino`` shows itself."""
-        shown = self.shown.get(ino)
-        if shown is not None and shown.ino not in self.inodes:
-            return shown
+    def number(self, key: Ino) -> Ino:
+        """The number under which what trees know by ``key`` shows itself."""
+        shown = self.shown.get(key)
+        return key if shown is None else shown.ino
+
+    def presented(self, attributes: Attributes, reborn_ns: int = 0) -> int:
+        """The mtime that is shown for an inode with ``attributes`` in a directory that was brought back then."""
+        shown = self.shown.get(attributes.ino)
+        if reborn_ns > max(attributes.ctime_ns, 0 if shown is None else shown.since_ns):
+            return reborn_ns
+        if shown is not None and shown.of_ns == attributes.mtime_ns:
+            return shown.since_ns
+        return attributes.mtime_ns
+
+    def _identify(
+        self, directory: DirectoryInode | None, key: Ino, ctime_ns: int, mtime_ns: int | None
+    ) -> tuple[Ino, int | None]:
+        """The number of an inode that is made live, and the mtime that it shows (None: its entry's).
+
+        ``directory``, if it was brought back by a restore, brought back all that had been in it; but not what was put
+        there since, which the change time tells. ``mtime_ns`` is None for directories.
+        """
+        shown = self.shown.get(key)
         reborn = directory.reborn_ns if directory is not None else 0
-        if reborn or ino in self.inodes or shown is not None:
-            mtime = 0 if is_directory else reborn or (shown.mtime_ns if shown is not None else 0)
-            shown = self.shown[ino] = Shown(self.new_ino(), mtime)
-            return shown
-        return Shown(ino, 0)
+        if reborn > ctime_ns and (shown is None or shown.since_ns < reborn):
+            shown = self.shown[key] = Shown(self.new_ino(), reborn, mtime_ns)
+        if (key if shown is None else shown.ino) in self.inodes:  # an inode without a name goes by that number still
+            since, of = (0, None) if shown is None else (shown.since_ns, shown.of_ns)
+            shown = self.shown[key] = Shown(self.new_ino(), since, of)
+        if shown is None:
+            return key, None
+        if shown.of_ns == UNKNOWN_TIME and mtime_ns is not None:
+            shown = self.shown[key] = Shown(shown.ino, shown.since_ns, mtime_ns)
+        return shown.ino, shown.since_ns if mtime_ns is not None and shown.of_ns == mtime_ns else None
 
-    def _rebirth(self, directory: DirectoryInode | None, ino: Ino) -> int:
-        """When a restore brought back the directory that the tree calls ``ino``, or one above it; 0 for never."""
-        return max(self.reborn.get(ino, 0), directory.reborn_ns if directory is not None else 0)
+    def _rebirth(self, directory: DirectoryInode | None, key: Ino, ctime_ns: int) -> int:
+        """When a restore brought back the directory that trees know by ``key``, or one above it; 0 for never."""
+        when = self.reborn.get(key, 0)
+        if directory is not None and directory.reborn_ns > max(when, ctime_ns):
+            when = self.reborn[key] = directory.reborn_ns
+        return when
 
-    def shown_ino(self, directory: DirectoryInode, ino: Ino, kind: int) -> Ino:
-        """The number that a listing gives for an inode that is not live."""
-        shown = self.shown.get(ino)
-        if shown is not None:
-            return shown.ino
-        live = self.inodes.get(ino)
-        if live is not None and live.linked and live.nlink:
-            return ino  # another of its names
-        if directory.reborn_ns or live is not None:
-            return self._identity(directory, ino, kind == stat.S_IFDIR >> 12).ino
-        return ino
+    def _listed_ino(self, directory: DirectoryInode, name: bytes, key: Ino, ctime_ns: int = 0) -> Ino:
+        """The number that a listing gives for a name that is not live: the one that it will have when looked up."""
+        shown = self.shown.get(key)
+        since = 0 if shown is None else shown.since_ns
+        if directory.reborn_ns <= max(since, ctime_ns):
+            number = key if shown is None else shown.ino
+            live = self.inodes.get(number)
+            if live is None or (live.linked and live.nlink):  # another of its names
+                return number
+        inode = self.lookup(directory.ino, name)
+        if inode is None:  # it has just gone from the base
+            return key
+        self.evict(inode)
+        return inode.ino
 
     def _from_entry(self, directory: DirectoryInode, entry: Entry) -> Inode | None:
         match settled(entry):
             case Absent():
                 return None
-            case Linked(ino):
-                return self.linked_inode(ino)
+            case Linked(key):
+                return self.linked_inode(key)
             case Regular() | Directory() | Symlink() | Special() as value:
-                shown = self._identity(directory, value.attributes.ino, isinstance(value, Directory))
-                return self._make(directory, shown, value)
+                return self._make(directory, value)
             case LinkTarget():
                 raise FsError(errno.EIO, "a row of the link table stands in a directory")
 
-    def _make(
-        self, directory: DirectoryInode | None, shown: Shown, value: Regular | Directory | Symlink | Special
-    ) -> Inode:
+    def _make(self, directory: DirectoryInode | None, value: Regular | Directory | Symlink | Special) -> Inode:
         inode: Inode
-        mode = value.attributes.mode
+        attributes = value.attributes
+        key, mode, ctime_ns = attributes.ino, attributes.mode, attributes.ctime_ns
+        if isinstance(value, Directory):
+            ino, _ = self._identify(directory, key, ctime_ns, None)
+            inode = DirectoryInode(ino, stat.S_IFDIR | mode)
+            inode.reborn_ns = self._rebirth(directory, key, ctime_ns)
+            self.fill_directory(inode, value)
+            self.inodes[ino] = inode
+            return inode
+        ino, mtime = self._identify(directory, key, ctime_ns, attributes.mtime_ns)
         match value:
             case Regular():
-                inode = FileInode(shown.ino, stat.S_IFREG | mode)
+                inode = FileInode(ino, stat.S_IFREG | mode)
                 self.set_content_facts(inode, value)
-            case Directory():
-                inode = DirectoryInode(shown.ino, stat.S_IFDIR | mode)
-                inode.reborn_ns = self._rebirth(directory, value.attributes.ino)
-                self.fill_directory(inode, value)
             case Symlink():
-                inode = SymlinkInode(shown.ino, stat.S_IFLNK | 0o777, value.target)
+                inode = SymlinkInode(ino, stat.S_IFLNK | 0o777, value.target)
             case Special():
-                inode = SpecialInode(shown.ino, value.file_type | mode)
+                inode = SpecialInode(ino, value.file_type | mode)
                 inode.rdev = value.rdev
-        if not isinstance(value, Directory):
-            inode.show(value.attributes)
-            inode.entry = value
-        if shown.mtime_ns:
-            inode.mtime_ns = inode.ctime_ns = shown.mtime_ns
-        self.inodes[inode.ino] = inode
+        inode.key = key
+        inode.show(attributes)
+        inode.entry = value
+        if mtime is not None:
+            inode.mtime_ns = inode.ctime_ns = mtime
+        self.inodes[ino] = inode
         return inode
 
     def set_content_facts(self, inode: FileInode, value: Regular) -> None:
@@ -305,6 +338,7 @@ class Tree:
         value_now = settled(value)
         assert isinstance(value_now, Directory)
         inode.show(value_now.attributes)
+        inode.key = value_now.attributes.ino
         inode.entry = value_now
         inode.origin = value_now.origin
         inode.page = self.pages.page_of(value_now)
@@ -321,31 +355,33 @@ class Tree:
         inode.count_links()
 
     def _from_base(self, directory: DirectoryInode, origin: Origin, status: os.stat_result) -> Inode:
-        number = self.base.ino(status)
+        key = self.base.ino(status)
         mode = status.st_mode
         linked = status.st_nlink > 1 and not stat.S_ISDIR(mode)
         if linked:
-            live = self.inodes.get(self.shown[number].ino if number in self.shown else number)
+            live = self.live(key)
             if live is not None and live.linked and live.nlink:
                 return live
-            row = self.pages.get(self.links, link_key(number)) if self.links is not None else None
+            row = self.pages.get(self.links, link_key(key)) if self.links is not None else None
             if row is not None:
-                return self.linked_inode(number)
-        shown = self._identity(directory, number, stat.S_ISDIR(mode))
-        if linked and shown.ino != number:
-            self.row_numbers[shown.ino] = number
+                return self.linked_inode(key)
+        # A file with several names has not come back because one of them has.
+        parent = None if linked else directory
+        times = status.st_ctime_ns, None if stat.S_ISDIR(mode) else status.st_mtime_ns
+        ino, mtime = self._identify(parent, key, *times)
         inode: Inode
         if stat.S_ISREG(mode):
-            inode = FileInode(shown.ino, mode)
+            inode = FileInode(ino, mode)
         elif stat.S_ISDIR(mode):
-            inode = DirectoryInode(shown.ino, mode)
+            inode = DirectoryInode(ino, mode)
             inode.base_links = status.st_nlink
-            inode.reborn_ns = self._rebirth(directory, number)
+            inode.reborn_ns = self._rebirth(directory, key, status.st_ctime_ns)
         elif stat.S_ISLNK(mode):
-            inode = SymlinkInode(shown.ino, mode, self.base.readlink(origin))
+            inode = SymlinkInode(ino, mode, self.base.readlink(origin))
         else:
-            inode = SpecialInode(shown.ino, mode)
+            inode = SpecialInode(ino, mode)
             inode.rdev = status.st_rdev
+        inode.key = key
         inode.nlink = status.st_nlink
         inode.linked = linked
         inode.uid = status.st_uid
@@ -356,28 +392,24 @@ class Tree:
         inode.mtime_ns = status.st_mtime_ns
         inode.ctime_ns = status.st_ctime_ns
         inode.origin = origin
-        if shown.mtime_ns:
-            inode.mtime_ns = inode.ctime_ns = shown.mtime_ns
-        self.inodes[inode.ino] = inode
+        if mtime is not None:
+            inode.mtime_ns = inode.ctime_ns = mtime
+        self.inodes[ino] = inode
         return inode
 
-    def linked_inode(self, ino: Ino) -> Inode:
+    def linked_inode(self, key: Ino) -> Inode:
         """The inode of a row of the link table. Raises FsError(EIO) if the row is missing."""
-        known = self.shown.get(ino)
-        live = self.inodes.get(known.ino if known is not None else ino)
+        live = self.live(key)
         if live is not None and live.linked and live.nlink:
             return live
-        row = self.pages.get(self.links, link_key(ino))
+        row = self.pages.get(self.links, link_key(key))
         if row is not None:
             row = settled(row)
         if not isinstance(row, LinkTarget):
-            raise FsError(errno.EIO, f"inode {ino} is missing from the link table")
+            raise FsError(errno.EIO, f"inode {key} is missing from the link table")
         value = settled(row.inode)
         assert isinstance(value, Regular | Symlink | Special)
-        shown = self._identity(None, ino, False)
-        if shown.ino != ino:
-            self.row_numbers[shown.ino] = ino
-        inode = self._make(None, shown, value)
+        inode = self._make(None, value)
         inode.linked = True
         inode.nlink = row.links
         return inode
@@ -396,6 +428,8 @@ class Tree:
                 self.record((Op.KNOW, at.ino, at.parent.ino, at.name), True)
             elif at.linked:
                 self.record((Op.KNOW, at.ino, 0, b""), True)
+            else:  # without a name it will not outlive those who have it open
+                continue
             at.known = self.epoch
 
     def xattrs_of(self, inode: Inode) -> dict[bytes, bytes]:
@@ -411,7 +445,7 @@ class Tree:
             return
         inode.dirty = True
         if inode.linked:
-            self.dirty_links[inode.ino] = inode
+            self.dirty_links[inode.key] = inode
             return
         name = inode.name
         parent = inode.parent
@@ -456,30 +490,37 @@ class Tree:
             self.evict(inode)
 
     def evict(self, inode: Inode) -> None:
-        """Drop a live inode that nobody needs live: neither the kernel, nor a live child, nor an unfolded change."""
-        at: Inode | None = inode
-        while at is not None and not at.lookups and at is not self.root:
-            if at.nlink and (at.dirty or at.ino in self.dirty_links):
-                return
-            if self.replaying:
-                return
+        """Drop a live inode that nobody needs live: neither the kernel, nor a live child, nor an unfolded change; and
+        those above it that were only live for its sake.
+        """
+        waiting = [inode]
+        while waiting:
+            at = waiting.pop()
+            if at.lookups or at is self.root or self.replaying:
+                continue
+            if at.nlink and (at.dirty or at.key in self.dirty_links):
+                continue
             if isinstance(at, DirectoryInode) and (at.delta or any(c is not None for c in at.children.values())):
-                return
-            self.inodes.pop(at.ino, None)
+                continue
+            if self.inodes.get(at.ino) is not at:
+                continue
+            places: Iterable[tuple[DirectoryInode, bytes]] = ()
+            if at.linked:
+                places = self.places.get(at.ino, ())
+            elif at.parent is not None:
+                places = ((at.parent, at.name),)
+            if any(name in directory.delta for directory, name in places):
+                continue
+            del self.inodes[at.ino]
             if not at.nlink and type(at) is FileInode and at.extents is not None:
                 self.give_up(at.extents.freeze())
+            for directory, name in places:
+                if directory.children.get(name) is at:
+                    del directory.children[name]
+                waiting.append(directory)
             if at.linked:
-                for directory, name in self.places.pop(at.ino, ()):
-                    if directory.children.get(name) is at:
-                        del directory.children[name]
-            parent = at.parent
-            if parent is not None and parent.children.get(at.name) is at:
-                if at.name in parent.delta:
-                    self.inodes[at.ino] = at
-                    return
-                del parent.children[at.name]
+                self.places.pop(at.ino, None)
             at.parent = None
-            at = parent
 
     # --- listing ---------------------------------------------------------------------------------------------------
 
@@ -502,7 +543,7 @@ class Tree:
                 base_rows = self.base.list(directory.origin)
             for name, ino, kind in base_rows:
                 if name not in children and name not in overrides:
-                    yield name, self.shown_ino(directory, ino, kind), kind
+                    yield name, self._listed_ino(directory, name, ino), kind
         for name, entry in overrides.items():
             if name in children:
                 continue
@@ -513,9 +554,14 @@ class Tree:
                     inode = self.child(directory, name, (directory.origin, None))
                     if inode is not None:
                         yield name, inode.ino, inode.type
+                        self.evict(inode)
                 case Regular() | Directory() | Symlink() | Special() as value:
-                    kind = entry_type(value)
-                    yield name, self.shown_ino(directory, value.attributes.ino, kind), kind
+                    attributes = value.attributes
+                    yield (
+                        name,
+                        self._listed_ino(directory, name, attributes.ino, attributes.ctime_ns),
+                        entry_type(value),
+                    )
         for name, inode in children.items():
             if inode is not None:
                 yield name, inode.ino, inode.type
@@ -527,12 +573,11 @@ class Tree:
         changed: list[Inode] = []
         if self.dirty_links:
             rows: dict[bytes, Entry | None] = {}
-            for ino, inode in self.dirty_links.items():
-                key = link_key(self.row_number(ino))
+            for key, inode in self.dirty_links.items():
                 if inode is None:
-                    rows[key] = None
+                    rows[link_key(key)] = None
                 else:
-                    rows[key] = LinkTarget(self._leaf_entry(inode), inode.nlink)
+                    rows[link_key(key)] = LinkTarget(self._leaf_entry(inode), inode.nlink)
                     inode.dirty = False
                     changed.append(inode)
             self.dirty_links = {}
@@ -561,7 +606,7 @@ class Tree:
                 continue
             self.changed_since_fold += 1
             if child.linked:
-                changes[name] = Linked(self.row_number(child.ino))
+                changes[name] = Linked(child.key)
             elif isinstance(child, DirectoryInode):
                 if child.dirty:
                     changes[name] = self._fold_directory(child, changed)
@@ -593,6 +638,9 @@ class Tree:
 
     def _leaf_entry(self, inode: Inode) -> Regular | Symlink | Special:
         self.xattrs_of(inode)
+        shown = self.shown.get(inode.key)
+        if shown is not None and shown.of_ns == inode.mtime_ns:  # that is its time now, whoever gave it
+            self.shown[inode.key] = Shown(shown.ino, shown.since_ns, None)
         entry: Regular | Symlink | Special
         if isinstance(inode, FileInode):
             entry = self._file_entry(inode)
@@ -634,7 +682,7 @@ class Tree:
             origin = inode.origin
             assert origin is not None
             mtime = inode.mtime_ns
-            if self.shown:  # it may show another time than the base has
+            if self.shown or inode.dirty:  # it may show another time than the base has
                 status = self.base_status(origin)
                 mtime = mtime if status is None else status.st_mtime_ns
             source = inode.base = OriginSource(self.sources, origin, inode.size, mtime)

@@ -10,6 +10,7 @@ is one. What makes checkpoints durable runs beside them.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -27,13 +28,14 @@ from store.journal import read_journal
 from store.lock import Lock
 from store.nodes import Page, same_entry
 from store.reach import Reach
-from store.refs import CheckpointId, LayerRef, NodeRef
+from store.refs import CheckpointId, Ino, LayerRef, NodeRef
 from vfs import diff, patch, steps
 from vfs.apply import open_attic
 from vfs.contents import Contents, content_size
 from vfs.diff import Changed
 from vfs.graft import Grafter
 from vfs.host import Host
+from vfs.inode import FIRST_NEW_INO
 from vfs.mounted import catch_up, listed
 from vfs.roots import Roots
 from vfs.scan import bridge
@@ -629,7 +631,9 @@ class ScannedWorkspace:
     def _grafted(self, onto: Root, source: Root, paths: Iterable[bytes]) -> Root:
         """``onto`` with ``paths`` as ``source`` has them."""
         # Of the live tree a grafter needs the pages alone, as long as no directory cites a base.
-        root = Grafter(cast(Tree, self.home), onto, source).pick(list(paths))
+        numbers = itertools.count(FIRST_NEW_INO)
+        grafter = Grafter(cast(Tree, self.home), onto, source, self._targets.view, lambda: Ino(next(numbers)))
+        root = grafter.keep(list(paths))
         return self._root(LayerSealer(self.home.objects, self.home.pages).seal(root, None))
 
     def _planned(self, present: Present, onto: Root, coverage: Coverage) -> Plan:

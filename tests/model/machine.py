@@ -1,0 +1,669 @@
+"""One served workspace and its plain model, driven side by side: every step is done by both and compared.
+
+``Rig`` has a method for each thing that can happen; the state machine calls them with what chance gives it, named
+examples call them with what once went wrong.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import shutil
+import stat
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from unittest import mock
+
+import store.nodes
+import vfs.files
+import vfs.namespace
+import vfs.seal
+from store.refs import Ino
+from tests.model import bases
+from tests.model.compare import Differs, Served, compare_view, expect
+from tests.model.kernel import ME, Kernel, facts, read_all
+from tests.model.plain import (
+    DIR,
+    LNK,
+    NOREPLACE,
+    REG,
+    Node,
+    Plain,
+    Refused,
+    at,
+    blur,
+    clone,
+    differs,
+    keep_git,
+    pick,
+    walk,
+)
+from tests.model.world import World
+from vfs.channel import Caller
+from vfs.errors import FsError
+from vfs.workspace import NothingToDoError
+
+SMALL = {
+    (vfs.files, "SPOOL_LIMIT"): 256,
+    (vfs.files, "COPY_AT_ONCE"): 64,
+    (vfs.seal, "CHUNK_BYTES"): 1024,
+    (vfs.seal, "INLINE_MAX"): 16,
+    (vfs.seal, "HOLE_MIN"): 64,
+    (vfs.namespace, "ROWS_AT_ONCE"): 3,
+    (store.nodes, "LEAF_MAX"): 4,
+}
+"""Limits made small, so that a few bytes and names reach beyond them."""
+
+_serials = itertools.count(1 << 40)
+
+
+def memory_directory() -> str | None:
+    """Where files cost least, if there is such a place."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+class Cursor:
+    """A directory being read: where it is, what it saw, and which names were there all the time."""
+
+    def __init__(self, node: Node, ino: int) -> None:
+        self.node = node
+        self.ino = ino
+        self.offset = 0
+        self.seen: list[bytes] = []
+        self.always = set(node.entries)
+        self.ever = set(node.entries)
+
+    def note(self) -> None:
+        self.always &= set(self.node.entries)
+        self.ever |= set(self.node.entries)
+
+
+class Rig:
+    """A world with base number ``base`` and its model. ``close`` it."""
+
+    def __init__(self, base: int) -> None:
+        self.top = os.fsencode(tempfile.mkdtemp(prefix="plyfs-model-", dir=memory_directory()))
+        self._patches = [mock.patch.object(module, name, value) for (module, name), value in SMALL.items()]
+        for patch in self._patches:
+            patch.start()
+        self.world = World(self.top)
+        self.plain = bases.base(self.world.base, base)
+        status = os.lstat(self.world.base)
+        self.base_nlink = status.st_nlink == 2 + sum(node.kind == DIR for node in self.plain.root.entries.values())
+        names = Counter(child.token for _, node in walk(self.plain.root) for child in node.entries.values())
+        self.base_linked = {token for token, count in names.items() if count > 1}
+        self.snaps: dict[str, Node] = {}
+        self.redo_way: list[str] = []
+        self.open: list[Node] = []
+        self.cursors: list[Cursor] = []
+        self.unnamed: set[int] = set()
+        """Serials of files that never had a name: these can be given one."""
+        self._start()
+        first = self.world.timeline.head.head
+        self.snaps[first] = clone(self.plain.root, {})
+        self.baseline = self.snaps[first]
+
+    def _start(self) -> None:
+        self.world.open()
+        self.kernel = Kernel(self.world.core)
+        self.served = Served(self.world.core, self.plain, self.base_nlink)
+        self.open = []
+        self.cursors = []
+        self.unnamed = set()
+
+    def close(self) -> None:
+        try:
+            self.world.crash()
+        except AttributeError:  # it did not open
+            pass
+        for patch in self._patches:
+            patch.stop()
+        shutil.rmtree(self.top)
+
+    # Choosing
+
+    @property
+    def core(self):
+        return self.world.core
+
+    @property
+    def head(self) -> str:
+        return self.world.timeline.head.head
+
+    def directories(self) -> list[tuple[bytes, Node]]:
+        return [(path, node) for path, node in walk(self.plain.root) if node.kind == DIR]
+
+    def files(self) -> list[tuple[bytes | None, Node]]:
+        """Regular files by path, and those that are only open."""
+        named = [(path, node) for path, node in walk(self.plain.root) if node.kind == REG]
+        return [*named, *((None, node) for node in self.open if node.kind == REG and not self.plain.has_name(node))]
+
+    def leaves(self) -> list[tuple[bytes, Node]]:
+        return [(path, node) for path, node in walk(self.plain.root) if node.kind != DIR]
+
+    # Addressing
+
+    def ino(self, path: bytes | None, node: Node) -> int:
+        """The number of ``node``, as the kernel finds it."""
+        if path is None:
+            assert node.ino is not None
+            return node.ino
+        ino = self.kernel.walk(path)
+        if node.ino is None or node.blurred:
+            node.ino = ino
+        expect(ino == node.ino, f"number of {path!r}:", ino, node.ino)
+        self.served.own(node, path)
+        return ino
+
+    def both(self, model: Callable[[], object], real: Callable[[], object]) -> object:
+        """Both do it, or both refuse with one errno. Returns what the real one does; None if refused."""
+        refused: Refused | None = None
+        try:
+            model()
+        except Refused as error:
+            refused = error
+        try:
+            result = real()
+        except FsError as error:
+            if refused is None:
+                raise Differs(f"refused with {errno.errorcode[error.errno]}") from error
+            expect(error.errno in refused.errnos, f"refused with {errno.errorcode[error.errno]}, not {refused}")
+            return None
+        expect(refused is None, f"done, not refused with {refused}")
+        for cursor in self.cursors:
+            cursor.note()
+        return result
+
+    # Names
+
+    def make(self, path: bytes, name: bytes, kind: int = REG, mode: int = 0o644, uid: int = 0) -> Node | None:
+        now = self.world.clock.tick()
+        parent = at(self.plain.root, path)
+        assert parent is not None
+        ino = self.ino(path, parent)
+        caller = Caller(uid, uid, 1, 0o022)
+        node = Node(kind, 0o777 if kind == LNK else mode & ~0o022, uid, uid)
+        rdev = 0
+        if kind == LNK:
+            node.target = b"target/%d" % node.token
+        elif kind == stat.S_IFCHR:
+            rdev = node.rdev = os.makedev(1, 3)
+
+        def real():
+            if kind == DIR:
+                return self.core.mkdir(Ino(ino), name, mode, caller)
+            if kind == LNK:
+                return self.core.symlink(Ino(ino), name, node.target, caller)
+            return self.core.mknod(Ino(ino), name, kind | mode, rdev, caller)
+
+        inode = self.both(lambda: self.plain.make(parent, name, node, now), real)
+        if inode is None:
+            return None
+        node.ino = self.kernel.entry((ino, name), inode)
+        self.kernel.changed(ino)
+        self.served.own(node, name)
+        return node
+
+    def tmpfile(self, path: bytes) -> Node:
+        now = self.world.clock.tick()
+        parent = at(self.plain.root, path)
+        assert parent is not None
+        inode = self.core.tmpfile(Ino(self.ino(path, parent)), 0o600, ME)
+        node = Node(REG, 0o600, mtime=now, tree_mtime=now, ino=inode.ino)
+        node.gid = parent.gid if parent.mode & stat.S_ISGID else 0
+        self.kernel.lookups[inode.ino] += 1
+        self.kernel.hold(inode.ino)
+        self.open.append(node)
+        self.unnamed.add(node.serial)
+        self.served.own(node, b"")
+        return node
+
+    def link(self, path: bytes | None, node: Node, into: bytes, name: bytes) -> None:
+        now = self.world.clock.tick()
+        parent = at(self.plain.root, into)
+        assert parent is not None
+        ino, directory = self.ino(path, node), self.ino(into, parent)
+        inode = self.both(
+            lambda: self.plain.link(node, parent, name, now), lambda: self.core.link(Ino(ino), Ino(directory), name)
+        )
+        if inode is not None:
+            self.unnamed.discard(node.serial)
+            self.kernel.entry((directory, name), inode)
+            self.kernel.changed(ino, directory)
+
+    def remove(self, path: bytes, name: bytes, directory: bool) -> None:
+        now = self.world.clock.tick()
+        parent = at(self.plain.root, path)
+        assert parent is not None
+        ino = self.ino(path, parent)
+        gone = parent.entries.get(name)
+        if gone is not None:  # the kernel looks before it asks
+            self.ino(path + b"/" + name if path else name, gone)
+        real = self.core.rmdir if directory else self.core.unlink
+        model = self.plain.rmdir if directory else self.plain.unlink
+        done = []
+        self.both(lambda: done.append(model(parent, name, now)), lambda: real(Ino(ino), name))
+        if done:
+            self.kernel.gone(ino, name)
+
+    def rename(self, path: bytes, name: bytes, new_path: bytes, new_name: bytes, flags: int = 0) -> None:
+        now = self.world.clock.tick()
+        parent, new_parent = at(self.plain.root, path), at(self.plain.root, new_path)
+        assert parent is not None and new_parent is not None
+        ino, new_ino = self.ino(path, parent), self.ino(new_path, new_parent)
+        for above, directory, last in ((path, parent, name), (new_path, new_parent, new_name)):
+            child = directory.entries.get(last)
+            if child is not None:
+                self.ino(above + b"/" + last if above else last, child)
+        same = parent.entries.get(name) is not None and parent.entries.get(name) is new_parent.entries.get(new_name)
+        done = []
+        self.both(
+            lambda: done.append(self.plain.rename(parent, name, new_parent, new_name, flags, now)),
+            lambda: self.core.rename(Ino(ino), name, Ino(new_ino), new_name, flags),
+        )
+        if done and not same:
+            self.kernel.moved(ino, name, new_ino, new_name, flags == 2)
+
+    # Content and attributes
+
+    def write(self, path: bytes | None, node: Node, offset: int, data: bytes, kill: bool = False) -> None:
+        ino = self.ino(path, node)
+        now = self.world.clock.tick()
+        self.plain.write(node, offset, data, now)
+        if kill:
+            node.mode &= ~stat.S_ISUID
+            if node.mode & stat.S_IXGRP:
+                node.mode &= ~stat.S_ISGID
+        buffer = bytearray(data)
+        expect(self.core.write(Ino(ino), offset, memoryview(buffer), kill) == len(data), "written")
+        buffer[:] = bytes(len(buffer))  # it was borrowed
+        self.kernel.changed(ino)
+
+    def truncate(self, path: bytes | None, node: Node, size: int) -> None:
+        ino = self.ino(path, node)
+        now = self.world.clock.tick()
+        self.plain.truncate(node, size, now)
+        self.core.setattr(Ino(ino), size=size)
+        self.kernel.changed(ino)
+
+    def hole(self, path: bytes | None, node: Node, offset: int, length: int, zero: bool, keep: bool) -> None:
+        ino = self.ino(path, node)
+        now = self.world.clock.tick()
+        keep = keep or not zero
+        self.plain.zero(node, offset, length, keep, now)
+        mode = (vfs.files.FALLOC_ZERO_RANGE if zero else vfs.files.FALLOC_PUNCH_HOLE) | int(keep)
+        self.core.fallocate(Ino(ino), mode, offset, length)
+        self.kernel.changed(ino)
+
+    def copy(self, source: tuple[bytes | None, Node], at_: int, target: tuple[bytes | None, Node], to: int, n: int):
+        one, other = self.ino(*source), self.ino(*target)
+        if one == other and at_ < to + n and to < at_ + n:
+            return
+        now = self.world.clock.tick()
+        most = min(n, len(source[1].data) - at_)
+        count = self.core.copy_file_range(Ino(one), at_, Ino(other), to, n)
+        expect(0 < count <= most if most > 0 else count == 0, "copied", count, most)
+        if count:
+            self.plain.copy_range(source[1], at_, target[1], to, count, now)
+        self.kernel.changed(other)
+
+    def set(self, path: bytes | None, node: Node, mode=None, uid=None, gid=None, mtime=None) -> None:
+        ino = self.ino(path, node)
+        self.world.clock.tick()
+        inode = self.core.setattr(Ino(ino), mode=mode, uid=uid, gid=gid, mtime_ns=mtime)
+        node.mode = node.mode if mode is None else mode
+        node.uid = node.uid if uid is None else uid
+        node.gid = node.gid if gid is None else gid
+        node.mtime = node.mtime if mtime is None else mtime
+        node.touch()
+        self.kernel.changed(ino)
+        self.kernel.attributes[ino] = facts(inode)
+
+    def xattr(self, path: bytes | None, node: Node, name: bytes, value: bytes | None) -> None:
+        ino = self.ino(path, node)
+        self.world.clock.tick()
+
+        def model():
+            if value is None and name not in node.xattrs:
+                raise Refused(errno.ENODATA)
+            if value is None:
+                del node.xattrs[name]
+            elif node.kind not in (REG, DIR):
+                raise Refused(errno.EPERM)
+            else:
+                node.xattrs[name] = value
+            node.touch()
+
+        def real():
+            if value is None:
+                self.core.removexattr(Ino(ino), name)
+            else:
+                self.core.setxattr(Ino(ino), name, value, 0)
+
+        self.both(model, real)
+        self.kernel.changed(ino)
+
+    # The kernel's own
+
+    def look(self, path: bytes, node: Node) -> None:
+        """Somebody looks: the kernel remembers."""
+        ino = self.ino(path, node)
+        self.kernel.stat(ino)
+        if node.kind == REG:
+            expect(self.kernel.read(ino) == bytes(node.data), f"content of {path!r}")
+        elif node.kind == DIR:
+            expect(set(self.kernel.list(ino)) == set(node.entries), f"names in {path!r}")
+            for name in (b"a", b"d", b"missing"):
+                if name not in node.entries:
+                    try:
+                        expect(self.kernel.lookup(ino, name) is None, f"found {name!r} in {path!r}")
+                    except FsError as error:
+                        expect(error.errno == errno.ENOENT, "errno of lookup", error.errno)
+
+    def hold(self, path: bytes, node: Node) -> None:
+        """Somebody opens it."""
+        self.kernel.hold(self.ino(path, node))
+        self.open.append(node)
+
+    def let_go(self, index: int) -> None:
+        node = self.open.pop(index)
+        assert node.ino is not None
+        self.kernel.let_go(node.ino)
+
+    def begin_reading(self, path: bytes, node: Node) -> None:
+        ino = self.ino(path, node)
+        self.kernel.hold(ino)
+        self.cursors.append(Cursor(node, ino))
+
+    def read_on(self, index: int) -> None:
+        cursor = self.cursors[index]
+        rows = list(self.core.readdir(Ino(cursor.ino), cursor.offset))
+        for offset, name, _, _ in rows:
+            expect(offset > cursor.offset, "offsets grow")
+            cursor.offset = offset
+            if name not in (b".", b".."):
+                cursor.seen.append(name)
+        if not rows:
+            self.cursors.pop(index)
+            self.kernel.let_go(cursor.ino)
+            missed = cursor.always - set(cursor.seen)
+            expect(not missed, "names that were there all the time were skipped:", missed)
+            twice = {name for name in cursor.always if cursor.seen.count(name) > 1}
+            expect(not twice, "names that were there all the time were seen twice:", twice)
+            expect(set(cursor.seen) <= cursor.ever, "names that never were there")
+
+    # Checkpoints and moves
+
+    def fold(self) -> None:
+        """As asking for the status does."""
+        self.world.timeline.fold()
+
+    def checkpoint(self, label: str | None = None) -> str:
+        self.world.clock.tick()
+        head = self.head
+        result = self.world.timeline.checkpoint(label=label)
+        if differs(self.baseline, self.plain.root):
+            expect(result.created, "a checkpoint of changes")
+        if result.created:
+            expect(result.parent == head, "the parent is the head before")
+            self._snap(result.id)
+            self.baseline = self.snaps[result.id]
+            self.redo_way = []
+        expect(self.head == result.id, "the head is the checkpoint")
+        return result.id
+
+    def _snap(self, id: str, root: Node | None = None) -> None:
+        self.snaps[id] = clone(self.plain.root if root is None else root, {})
+
+    def seal_one(self) -> None:
+        if self.world.sealing.waiting:
+            self.world.sealing.seal_next()
+            expect(not self.world.problems, "sealing:", self.world.problems)
+
+    def undo(self, count: int = 1) -> None:
+        timeline, history = self.world.timeline, self.world.history
+        dirty = timeline.differs(timeline.baseline, timeline.fold()[0], skip_git=True)
+        if differs(self.baseline, self.plain.root, skip_git=True):
+            expect(dirty, "the present differs from the head")
+        left = count - dirty
+        target = history.get(self.head)
+        way = [] if dirty else self.redo_way
+        while left and (parent := target.parent) is not None:
+            if target.kind != "hidden":
+                way = [target.id, *way]
+                left -= 1
+            target = history.get(parent)
+        if left == count:
+            try:
+                timeline.undo(count)
+            except NothingToDoError:
+                return
+            raise Differs("there was nothing to undo")
+        saved = self._move(lambda: timeline.undo(count), target.id, with_git=False)
+        self.redo_way = [*way, *([saved] if saved else [])]
+        expect(list(timeline.head.redo) == self.redo_way, "the way forward:", timeline.head.redo, self.redo_way)
+
+    def redo(self, count: int = 1) -> None:
+        timeline = self.world.timeline
+        if not self.redo_way:
+            try:
+                timeline.redo(count)
+            except NothingToDoError:
+                return
+            raise Differs("there was nothing to redo")
+        steps = min(count, len(self.redo_way))
+        target, way = self.redo_way[steps - 1], self.redo_way[steps:]
+        self._move(lambda: timeline.redo(count), target, with_git=False)
+        self.redo_way = way
+        expect(list(timeline.head.redo) == way, "the way forward")
+
+    def restore(self, id: str, with_git: bool = False) -> None:
+        timeline = self.world.timeline
+        self._move(lambda: timeline.go(id, None, with_git), id, with_git)
+        self.redo_way = []
+        expect(timeline.head.redo == (), "no way forward")
+
+    def restore_paths(self, id: str, paths: list[bytes]) -> None:
+        timeline = self.world.timeline
+        onto = pick(self.plain.root, self.snaps[id], paths)
+        self._move(lambda: timeline.go(id, paths), None, True, onto)
+        self.redo_way = []
+
+    def _move(self, plan, target: str | None, with_git: bool, onto: Node | None = None) -> str | None:
+        """Make a move and let the model make it; the visible checkpoint that was saved, if one was."""
+        now = self.world.clock.tick()
+        timeline, history = self.world.timeline, self.world.history
+        before = self.head
+        known = {one.id for one in history.all()}
+        was = clone(self.plain.root, {})
+        must_save = differs(self.baseline, self.plain.root)
+        if onto is None:
+            assert target is not None
+            onto = clone(self.snaps[target], {}) if with_git else keep_git(self.snaps[target], self.plain.root)
+        moved = timeline.make(plan())
+        timeline.finish()
+        expect(moved.origin == before, "moved from the head")
+        new = [one for one in history.all() if one.id not in known]
+        saved = [one for one in new if one.kind in ("automatic", "hidden")]
+        if must_save:
+            expect(bool(saved), "the present is saved first")
+        for one in saved:
+            self._snap(one.id, was)
+        if target is None:
+            made = [one for one in new if one.kind == "user"]
+            expect(len(made) == 1, "a checkpoint of the paths")
+            target = made[0].id
+            self._snap(target, onto)
+        expect(self.head == target, "the head is the target")
+        while self.world.told:
+            self.kernel.told(self.world.told.pop(0)[0])
+        self._become(onto, now)
+        self.baseline = clone(self.plain.root, {})
+        visible = [one.id for one in saved if one.kind == "automatic"]
+        expect(moved.saved == (visible[0] if visible else None), "what was saved is told")
+        return visible[0] if visible else None
+
+    def _become(self, onto: Node, now: int) -> None:
+        """The model becomes ``onto``: what is kept keeps its number, the rest gets a new one and the time ``now``."""
+        blur(onto)
+        present = self.plain.root
+        by_token: dict[int, list[Node]] = {}
+        for _, node in walk(present):
+            by_token.setdefault(node.token, []).append(node)
+        places: dict[int, list[bytes]] = {}
+        nodes: dict[int, Node] = {}
+        for path, node in walk(onto):
+            places.setdefault(id(node), []).append(path)
+            nodes[id(node)] = node
+        unsure: list[Node] = []
+        kept: dict[int, Node] = {}
+        for key, node in nodes.items():
+            there = [found for path in places[key] if (found := at(present, path)) is not None]
+            if node.kind == DIR:
+                found = next((one for one in there if one.kind == DIR), None)
+                if found is not None:
+                    self._keep(node, found, kept)
+                else:
+                    self._new(node, by_token.get(node.token, []), unsure)
+                node.mtime = node.tree_mtime
+                continue
+            found = next((one for one in there if one.token == node.token and one.version == node.version), None)
+            if found is None:
+                maybe = [one for one in [*by_token.get(node.token, []), *there] if one.same_content(node)]
+                shown = node.mtime
+                self._new(node, maybe, unsure)
+                node.mtime = node.came = now
+                if node.token in self.base_linked and not maybe:
+                    # Whether all names of a base file with several were gone before is not known for certain.
+                    unsure.append(node)
+                    node.mtimes = {now, shown, node.tree_mtime, node.came}
+                if maybe:
+                    node.mtimes = {now, shown, node.tree_mtime}
+                    for one in maybe:
+                        node.mtimes |= {one.mtime, one.came}
+            else:
+                self._keep(node, found, kept)
+                if found.tree_mtime == node.tree_mtime:
+                    node.mtime = found.mtime
+                else:
+                    node.mtimes = {node.mtime, node.tree_mtime, found.came}
+                    unsure.append(node)
+        self.plain.root = onto
+        self._adopt(unsure, kept)
+        self.open = [kept.get(node.serial, node) for node in self.open]
+        for cursor in self.cursors:
+            cursor.node = kept.get(cursor.node.serial, Node(DIR, 0))
+            cursor.note()
+
+    @staticmethod
+    def _keep(node: Node, found: Node, kept: dict[int, Node]) -> None:
+        node.ino, node.serial, node.renumbered = found.ino, found.serial, found.renumbered
+        node.came = found.came
+        node.blurred |= found.blurred
+        kept[found.serial] = node
+
+    @staticmethod
+    def _new(node: Node, maybe: list[Node], unsure: list[Node]) -> None:
+        node.ino, node.serial, node.renumbered = None, next(_serials), True
+        node.maybe = maybe
+        if maybe:
+            unsure.append(node)
+
+    def _adopt(self, unsure: list[Node], kept: dict[int, Node]) -> None:
+        """Look at what the model cannot know for certain, and take it over if it may be so."""
+        wanted = set(map(id, unsure))
+        for path, node in walk(self.plain.root):
+            if id(node) not in wanted:
+                continue
+            wanted.discard(id(node))
+            inode = self._look_up(path)
+            for old in getattr(node, "maybe", ()):
+                if old.ino == inode.ino:
+                    self._keep(node, old, kept)
+            if node.ino is None:
+                node.ino = inode.ino
+                if node.token in self.base_linked:
+                    self.served.owner[node.ino] = node.serial
+            if node.kind != DIR:
+                allowed = node.mtimes
+                expect(node.blurred or inode.mtime_ns in allowed, f"mtime of {path!r}:", inode.mtime_ns, allowed)
+                node.mtime = inode.mtime_ns
+
+    def _look_up(self, path: bytes):
+        """The inode at ``path``; the lookups are given back."""
+        ino = 1
+        held = []
+        for name in path.split(b"/"):
+            ino = self.core.lookup(Ino(ino), name).ino
+            held.append(ino)
+        inode = self.core.getattr(Ino(ino))
+        found = type("Found", (), {"ino": inode.ino, "mtime_ns": inode.mtime_ns})
+        for ino in reversed(held):
+            self.core.forget(Ino(ino), 1)
+        return found
+
+    # The daemon's life
+
+    def crash(self) -> None:
+        """Kill it and start again: nothing is lost."""
+        head, redo = self.head, list(self.world.timeline.head.redo)
+        self.world.crash()
+        self._again(head, redo, certain=False)
+
+    def reopen(self) -> None:
+        """Unmount with ``--keep`` and mount again."""
+        head, redo = self.head, list(self.world.timeline.head.redo)
+        self.kernel.shrink_all()
+        self.world.close()
+        self._again(head, redo, certain=True)
+
+    def _again(self, head: str, redo: list[str], certain: bool) -> None:
+        self._start()
+        expect(not self.world.notes, "notes:", self.world.notes)
+        expect(self.head == head, "the head is the same")
+        expect(list(self.world.timeline.head.redo) == redo, "the way forward is the same")
+        known = {one.id for one in self.world.history.all()}
+        expect(known == set(self.snaps), "checkpoints:", known ^ set(self.snaps))
+        if not certain:
+            unsure = []
+            for _, node in walk(self.plain.root):
+                if node.renumbered and node not in unsure:
+                    node.ino = None
+                    node.maybe = []
+                    node.mtimes = {node.mtime}
+                    unsure.append(node)
+            self._adopt(unsure, {})
+
+    def barrier(self) -> None:
+        self.core.barrier()
+
+    # Comparing
+
+    def check(self) -> None:
+        self.served.check()
+        for node in self.open:
+            if node.kind == REG:
+                content = read_all(self.core, node.ino)
+                expect(content == bytes(node.data), "content of an open file:", content, bytes(node.data))
+            links = self.core.getattr(Ino(node.ino)).nlink
+            if node.kind != DIR or self.base_nlink:
+                expect(links == self.plain.nlink(node), "links of an open file:", links, self.plain.nlink(node))
+        wrong = self.kernel.incoherent()
+        expect(not wrong, "the kernel would be wrong:", *wrong)
+
+    def check_checkpoints(self) -> None:
+        """Every checkpoint reads back as it was."""
+        for id, root in self.snaps.items():
+            compare_view(self.world.roots.view(self.world.roots.of(id)), root, self.world.read_entry)
+
+    def check_sealed(self) -> None:
+        """As ``check_checkpoints``, from the disk alone."""
+        self.world.seal_all()
+        self.reopen()
+        self.check()
+        self.check_checkpoints()
+
+
+__all__ = ["NOREPLACE", "Plain", "Rig", "facts"]
