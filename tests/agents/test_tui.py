@@ -1,0 +1,116 @@
+"""The agents as a person sees them, in a terminal."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.agents.conftest import MakeStage
+from tests.agents.stage import Stage, until
+from tests.agents.tui import Tui
+from tests.conftest import need_programs
+
+pytestmark = [pytest.mark.mounted, pytest.mark.agents, pytest.mark.timeout(120)]
+
+SHOWN = ("HOME", "LANG", "PATH", "PI_OFFLINE", "PLYFS_COMMAND", "PLYFS_HOME", "PYTHONPATH", "XDG_CONFIG_HOME")
+
+
+def terminal(stage: Stage, *options: str, **size: int) -> Tui:
+    """The agent in a terminal, served."""
+    environment = stage.environment()
+    tui = Tui(
+        shlex.join(stage.command(*options)),
+        cwd=stage.workspace,
+        env={name: environment[name] for name in SHOWN},
+        **size,
+    )
+    tui.wait_for("✓", timeout=40)
+    return tui
+
+
+def text(stage: Stage, name: str) -> str | None:
+    path = Path(stage.workspace / name)
+    return path.read_text().strip() if path.exists() else None
+
+
+def pick_in_tree(stage: Stage, tui: Tui, *ups: str) -> None:
+    """Choose an entry in /tree; Pi then asks whether to summarize."""
+    tui.enter("/tree")
+    tui.wait_for("Session Tree")
+    tui.keys(*ups, "Enter", pause=0.1)
+    if stage.kind == "pi":
+        tui.wait_for("No summary")
+        tui.keys("Enter", pause=0.1)
+
+
+@pytest.mark.parametrize("kind", ["pi", "omp"])
+def test_a_person_goes_through_the_tree(make_stage: MakeStage, kind: str) -> None:
+    need_programs("tmux")
+    stage = make_stage(kind, filled=False)
+    with terminal(stage) as tui:
+        for number in (1, 2):
+            tui.enter(stage.model.bash(f"turn{number}", f"echo {number} > a.txt; echo {number} > new{number}.txt"))
+            tui.wait_for(f"done turn{number}")
+
+        # Escape: nothing happens at all.
+        pick_in_tree(stage, tui, "Up", "Up", "Up")
+        shown = tui.wait_for("Going there changes 2 files")
+        assert "- delete new2.txt" in shown
+        assert "~ overwrite a.txt" in shown
+        assert "→ Keep the files" in shown, "the safe choice is the first"
+        tui.keys("Escape")
+        until(lambda: "Going there" not in tui.screen(), 10, tui.screen)
+        assert (text(stage, "a.txt"), text(stage, "new2.txt")) == ("2", "2")
+        if kind == "pi":
+            tui.keys("Escape")
+
+        # Both.
+        pick_in_tree(stage, tui, "Up", "Up", "Up")
+        tui.wait_for("Going there changes 2 files")
+        tui.keys("Down", "Enter")
+        until(lambda: (text(stage, "a.txt"), text(stage, "new2.txt")) == ("1", None), 10, tui.screen)
+        tui.wait_for("2 files restored")
+
+        # /undo gives the prompt's text back, to be edited.
+        tui.enter("/undo")
+        until(lambda: text(stage, "a.txt") is None, 10, tui.screen)
+        tui.wait_for("[[turn1]] go")
+        tui.keys("C-u")
+        tui.enter("/redo")
+        until(lambda: text(stage, "a.txt") == "1", 10, tui.screen)
+
+
+def test_a_long_list_scrolls(make_stage: MakeStage) -> None:
+    need_programs("tmux")
+    stage = make_stage("pi", filled=False)
+    with terminal(stage) as tui:
+        tui.enter(stage.model.bash("turn1", "for i in $(seq 100 139); do echo x > f$i; done"))
+        tui.wait_for("done turn1")
+        pick_in_tree(stage, tui, "Up", "Up", "Up")
+        shown = tui.wait_for("Going there changes 40 files")
+        assert "f100" in shown
+        assert "f139" not in shown
+        assert "28 more" in shown
+        tui.keys("PageDown", "PageDown", "PageDown", pause=0.2)
+        assert "f139" in tui.screen()
+        tui.keys("Escape")
+
+
+def test_files_that_differ_are_asked_about(make_stage: MakeStage) -> None:
+    need_programs("tmux")
+    stage = make_stage("pi", filled=False)
+    agent = stage.start()
+    stage.served_by(agent)
+    agent.prompt(stage.model.bash("turn1", "echo 1 > a.txt"))
+    agent.close()
+    until(lambda: not stage.served.is_mounted() and text(stage, "a.txt") == "1")
+    (stage.workspace / "a.txt").write_text("by hand\n")
+    with terminal(stage, "--continue") as tui:
+        shown = tui.wait_for("differ from what this point")
+        assert "→ Keep the files as they are" in shown
+        tui.keys("Down", "Enter")
+        until(lambda: text(stage, "a.txt") == "1", 10, tui.screen)
+        (stage.workspace / "more.txt").write_text("more\n")
+        tui.wait_for("fuse +1", timeout=10)
