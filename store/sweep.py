@@ -133,11 +133,16 @@ def sealing_since(store: WorkspaceStore, everything: Iterable[Checkpoint]) -> in
 
 
 def needed_layers(store: WorkspaceStore, kept: Iterable[Checkpoint]) -> Iterator[LayerRef]:
-    """The layers that keeping ``kept`` needs: their own, and those that translate them to the present base."""
+    """The layers that keeping ``kept`` needs: their own and their scopes, and those that translate them to the present
+    base.
+    """
     oldest: int | None = None
     for checkpoint in kept:
         if checkpoint.layer is not None:
             yield checkpoint.layer
+        scope = store.history.scope(checkpoint.id)
+        if scope is not None:
+            yield LayerRef(scope)
         oldest = checkpoint.generation if oldest is None else min(oldest, checkpoint.generation)
     if oldest is not None:
         for generation in store.generations.since(oldest):
