@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +31,16 @@ def need_programs(*names: str) -> None:
     for name in names:
         if shutil.which(name) is None:
             lacking(f"no program {name!r} (`make test` installs it)")
+
+
+def may_make_devices(directory: Path) -> bool:
+    """True if device files can be made in ``directory``: containers rarely may."""
+    try:
+        os.mknod(directory / "device", stat.S_IFBLK | 0o600, os.makedev(8, 1))
+    except PermissionError:
+        return False
+    os.unlink(directory / "device")
+    return True
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 _BLOCK = 1 << 20
@@ -35,6 +35,10 @@ class TreeState:
     """Facts by path relative to the root; the root itself is ``"."``."""
 
     paths: dict[str, Facts] = field(default_factory=dict)
+
+    def untimed(self) -> TreeState:
+        """The same without times: what is left to compare once a restore has given changed files a fresh time."""
+        return TreeState({path: replace(facts, mtime_ns=None) for path, facts in self.paths.items()})
 
     def differences(self, wanted: TreeState) -> list[str]:
         """One line for each path that is not as in ``wanted``."""
@@ -116,8 +120,7 @@ def capture(root: str | os.PathLike[str], skip: frozenset[str] = frozenset(), ti
                     groups.setdefault((status.st_dev, status.st_ino), []).append(relative)
     for names in groups.values():
         for name in names if len(names) > 1 else ():
-            old = state.paths[name]
-            state.paths[name] = Facts(**{**old.__dict__, "links": tuple(sorted(names))})
+            state.paths[name] = replace(state.paths[name], links=tuple(sorted(names)))
     return state
 
 

@@ -17,12 +17,7 @@ from pathlib import Path
 from tests.demo import project
 from tests.demo.stage import Stage
 from tests.served import Plyfs, mounts_below
-from tests.treestate import Facts, TreeState, capture
-
-
-def untimed(state: TreeState) -> TreeState:
-    """The same state without times."""
-    return TreeState({path: Facts(**{**facts.__dict__, "mtime_ns": None}) for path, facts in state.paths.items()})
+from tests.treestate import TreeState, capture
 
 
 class Story:
@@ -50,8 +45,8 @@ class Story:
         left = capture(self._top)
         self._stage.command(*command, lines=lines)
         found, wanted = capture(self._top), self._states[name]
-        self._stage.same(untimed(found), untimed(wanted), f"the tree is exactly as it was after {name!r}")
-        plain_left, plain_found = untimed(left).paths, untimed(found).paths
+        self._stage.same(found.untimed(), wanted.untimed(), f"the tree is exactly as it was after {name!r}")
+        plain_left, plain_found = left.untimed().paths, found.untimed().paths
         moved = [
             path
             for path, facts in left.paths.items()
@@ -129,8 +124,8 @@ class Story:
         stage.chapter("One path only", "Any path of any checkpoint can be read, or brought back, by itself.")
         stage.command("cat", "edit and build:NOTES.md")
         stage.command("restore", "edit and build", "NOTES.md")
-        found, wanted = untimed(capture(top)), untimed(self._states["another way"])
-        wanted.paths["NOTES.md"] = untimed(self._states["edit and build"]).paths["NOTES.md"]
+        found, wanted = capture(top).untimed(), self._states["another way"].untimed()
+        wanted.paths["NOTES.md"] = self._states["edit and build"].untimed().paths["NOTES.md"]
         stage.same(found, wanted, "NOTES.md is back and nothing else changed")
 
     def _crash(self) -> None:
@@ -150,7 +145,9 @@ class Story:
         except OSError as error:
             stage.check(error.errno == errno.ENOTCONN, f"without its daemon the mount says: {error.strerror}")
         stage.command("status", "-C", str(top))
-        stage.same(untimed(capture(top)), untimed(before), "everything is there again, also what was not checkpointed")
+        stage.same(
+            capture(top).untimed(), before.untimed(), "everything is there again, also what was not checkpointed"
+        )
 
     def _unmount(self) -> None:
         stage, top = self._stage, self._top

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -94,8 +95,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture
 def plain(tmp_path: Path, environment: dict[str, str]) -> Shell:
-    """A plain directory."""
-    path = tmp_path / "plain"
+    """A plain directory. Its name is as long as that of the mount: some programs look at how long a path is."""
+    path = tmp_path / "unmounted"
     path.mkdir()
     return Shell(path, environment)
 
@@ -147,7 +148,7 @@ def wheelhouse(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, 
     """Wheels and one source distribution from the package index, fetched once for all tests."""
     top = tmp_path_factory.mktemp("wheels")
     shell = Shell(top, {})
-    pip = [shutil.which("python3") or "python3", "-m", "pip", "--disable-pip-version-check", "download", "--quiet"]
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet"]
     from_source = ["--no-deps", "--no-binary", ":all:", "click==8.1.8"]
     for arguments in (["requests", "rich", "jinja2"], from_source):
         try:
