@@ -93,7 +93,7 @@ def test_a_long_list_scrolls(make_stage: MakeStage) -> None:
         assert "f100" in shown
         assert "f139" not in shown
         assert "28 more" in shown
-        tui.keys("PageDown", "PageDown", "PageDown", pause=0.2)
+        tui.keys("Right", "Right", "Right", pause=0.2)
         assert "f139" in tui.screen()
         tui.keys("Escape")
 
@@ -105,10 +105,10 @@ def test_files_that_differ_are_asked_about(make_stage: MakeStage) -> None:
     stage.served_by(agent)
     agent.prompt(stage.model.bash("turn1", "echo 1 > a.txt"))
     agent.close()
-    until(lambda: not stage.served.is_mounted() and text(stage, "a.txt") == "1")
+    until(lambda: not stage.plyfs.daemons())
     (stage.workspace / "a.txt").write_text("by hand\n")
     with terminal(stage, "--continue") as tui:
-        shown = tui.wait_for("differ from what this point")
+        shown = tui.wait_for("differs from what this point")
         assert "→ Keep the files as they are" in shown
         tui.keys("Down", "Enter")
         until(lambda: text(stage, "a.txt") == "1", 10, tui.screen)

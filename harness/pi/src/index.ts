@@ -15,6 +15,8 @@ import { Travel } from "./travel.ts";
 import { type Status, Workspace } from "./workspace.ts";
 
 const POLL_MS = 3000;
+/** After its tree has moved an agent draws the conversation anew, and wipes away what was said before. */
+const REDRAW_MS = 150;
 /** Something is not served, and that is all right. */
 const QUIET = new Set(["not_mounted"]);
 
@@ -66,7 +68,10 @@ class Extension {
     const command = (name: string, description: string, run: (args: string, ctx: CommandContext) => Promise<void>): void => {
       this.#agent.registerCommand(name, {
         description,
-        handler: (args, ctx) => this.#guarded(ctx, () => run(args, ctx)),
+        handler: async (args, ctx) => {
+          await this.#guarded(ctx, () => run(args, ctx));
+          this.#session?.travel.tell(ctx);
+        },
       });
     };
     command("undo", words.undoAbout, async (args, ctx) => (await this.#served(ctx)).travel.undo(args, ctx));
@@ -240,7 +245,9 @@ class Extension {
 
   async #afterTree(ctx: Context): Promise<void> {
     const session = this.#session;
-    if (session) await this.#guarded(ctx, () => session.travel.afterTree(ctx));
+    if (!session) return;
+    await this.#guarded(ctx, () => session.travel.afterTree(ctx));
+    setTimeout(() => void this.#guarded(ctx, async () => session.travel.tell(ctx)), REDRAW_MS).unref?.();
   }
 
   // Commands

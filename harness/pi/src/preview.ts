@@ -134,6 +134,9 @@ export function keyOf(data: string): string {
   const [, number, , end] = found;
   if (end === "A") return "up";
   if (end === "B") return "down";
+  // A terminal may keep the page keys for itself.
+  if (end === "C") return "pagedown";
+  if (end === "D") return "pageup";
   if (end === "~") return number === "5" ? "pageup" : number === "6" ? "pagedown" : "";
   if (end === "u") return number === "13" ? "enter" : number === "27" ? "escape" : "";
   return "";

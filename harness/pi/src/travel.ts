@@ -6,7 +6,7 @@
  * nothing has changed since the plan; the conversation follows; and if that fails, the files go back. Where the
  * conversation then is gets a pin (`nodes.ts`).
  */
-import type { Agent, CommandContext, Context, Entry } from "./agent.ts";
+import type { Agent, CommandContext, Context, Entry, Level } from "./agent.ts";
 import { Failure } from "./failure.ts";
 import type { Words } from "./language.ts";
 import { branchOf, entryOf, isLeafForgotten, isPrompt, leafOf, PIN, pin, redoOf, textOf } from "./nodes.ts";
@@ -34,6 +34,8 @@ export class Travel {
   readonly #words: Words;
   #moving = false;
   #plan: Plan | undefined;
+  /** What is to be told when the conversation has moved: an agent that draws it anew wipes away what was said before. */
+  #notes: [string, Level][] = [];
 
   constructor(agent: Agent, workspace: Workspace, states: States, words: Words) {
     this.#agent = agent;
@@ -85,7 +87,7 @@ export class Travel {
     const words = this.#words;
     const here = await this.#save(ctx);
     let state = await this.#states.find(ctx, target.id);
-    if (state === undefined) ctx.ui.notify(words.noState, "warning");
+    if (state === undefined) this.#notes.push([words.noState, "warning"]);
     let done: Restored | undefined;
     if (extent === "chat") state = undefined;
     if (state !== undefined) {
@@ -107,7 +109,7 @@ export class Travel {
     }
     const mark = pin(this.#agent, ctx, redo(this.#wayTo(ctx, here.node)));
     if (mark !== undefined) await this.#states.bind(mark, state ?? here.id);
-    if (done) this.#tellKept(ctx, done);
+    if (done) this.#tellKept(done);
     const files = done?.changes.length ?? 0;
     if (extent === "chat" || state === undefined) ctx.ui.notify(words.chatOnly, "info");
     else if (extent === "files") ctx.ui.notify(words.filesOnly(files), "info");
@@ -146,7 +148,7 @@ export class Travel {
     const leaf = leafOf(ctx);
     const captured = await this.#states.boundary(ctx, true);
     if (captured.created && !captured.recorded && captured.changes.length > 0) {
-      ctx.ui.notify(this.#words.saved(captured.id, namesOf(captured.changes)), "info");
+      this.#notes.push([this.#words.saved(captured.id, namesOf(captured.changes)), "info"]);
     }
     if (leaf === undefined || captured.state === captured.id) return { id: captured.id, node: leaf };
     const mark = pin(this.#agent, ctx, redoOf(entryOf(ctx.sessionManager, leaf)));
@@ -195,13 +197,13 @@ export class Travel {
     if (plan.fingerprint !== undefined) {
       try {
         const done = await this.#restore(plan.state, plan.fingerprint);
-        this.#tellKept(ctx, done);
-        if (done.changes.length > 0) ctx.ui.notify(this.#words.restored(done.changes.length), "info");
+        this.#tellKept(done);
+        if (done.changes.length > 0) this.#notes.push([this.#words.restored(done.changes.length), "info"]);
       } catch (error) {
         const failure = Failure.of(error);
         state = plan.now;
         if (failure.code !== "conflict") throw failure;
-        ctx.ui.notify(this.#words.movedAfter, "warning");
+        this.#notes.push([this.#words.movedAfter, "warning"]);
       }
     }
     const node = isLeafForgotten(ctx.sessionManager) ? pin(this.#agent, ctx) : leafOf(ctx);
@@ -249,7 +251,7 @@ export class Travel {
     const done = await this.#restore(state, plan.fingerprint, true, only);
     const mark = pin(this.#agent, ctx, this.#wayTo(ctx, here.node));
     if (mark !== undefined) await this.#states.bind(mark, done.head);
-    this.#tellKept(ctx, done);
+    this.#tellKept(done);
     ctx.ui.notify(words.restored(done.changes.length), "info");
   }
 
@@ -271,7 +273,7 @@ export class Travel {
       if (choice !== 1) return;
     }
     const done = await this.#restore(state, plan.fingerprint, true);
-    this.#tellKept(ctx, done);
+    this.#tellKept(done);
     ctx.ui.notify(words.restored(done.changes.length), "info");
   }
 
@@ -289,8 +291,15 @@ export class Travel {
     return done;
   }
 
-  #tellKept(ctx: Context, done: Restored): void {
-    if (done.kept.length > 0) ctx.ui.notify(this.#words.kept(namesOf(done.kept)), "warning");
+  #tellKept(done: Restored): void {
+    if (done.kept.length > 0) this.#notes.push([this.#words.kept(namesOf(done.kept)), "warning"]);
+  }
+
+  /** Tell what was noted. */
+  tell(ctx: Context): void {
+    const notes = this.#notes;
+    this.#notes = [];
+    for (const [text, level] of notes) ctx.ui.notify(text, level);
   }
 
   #asked(args: string): { count: number; extent: Extent } {

@@ -1,6 +1,7 @@
 /** What plyfs says, in English. Other languages have the same keys. */
 import type { Change } from "../workspace.ts";
 
+const differ = (count: number): string => `${several(count, "file")} ${count === 1 ? "differs" : "differ"}`;
 const several = (count: number, one: string): string => `${count} ${one}${count === 1 ? "" : "s"}`;
 
 export const en = {
@@ -36,13 +37,13 @@ export const en = {
 
   previewTitle: (count: number) => `Going there changes ${several(count, "file")}:`,
   restoreTitle: (count: number) => `Restoring changes ${several(count, "file")}:`,
-  reopenTitle: (count: number) => `${several(count, "file")} differ from what this point of the session left:`,
+  reopenTitle: (count: number) => `${differ(count)} from what this point of the session left:`,
   keepFiles: "Keep the files, move the conversation alone",
   keepNow: "Keep the files as they are",
   restoreToo: "Restore the files too",
   restoreNow: "Restore the files",
   andMore: (count: number) => `... and ${count} more`,
-  keys: "up/down choose, PgUp/PgDn scroll, Enter takes it, Escape cancels",
+  keys: "↑/↓ choose, ←/→ scroll, Enter takes it, Escape cancels",
   kinds: {
     create: "create",
     overwrite: "overwrite",
@@ -53,7 +54,7 @@ export const en = {
   } satisfies Record<Change["kind"], string>,
 
   reopenWaits: (count: number) =>
-    `plyfs: ${several(count, "file")} differ from what this point left; /drift lists them, /restore brings them back`,
+    `plyfs: ${differ(count)} from what this point left; /drift lists them, /restore brings them back`,
   noDrift: "plyfs: the files are as this point left them",
   driftIs: (count: number) => `plyfs: restoring this point would change ${several(count, "file")}:`,
 

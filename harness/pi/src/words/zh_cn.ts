@@ -39,7 +39,7 @@ export const zhCN: Words = {
   restoreToo: "同时恢复文件",
   restoreNow: "恢复文件",
   andMore: (count) => `……以及另外 ${count} 个`,
-  keys: "上/下选择，PgUp/PgDn 滚动，回车确认，Esc 取消",
+  keys: "↑/↓ 选择，←/→ 滚动，回车确认，Esc 取消",
   kinds: {
     create: "新建",
     overwrite: "覆盖",
