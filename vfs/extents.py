@@ -52,6 +52,14 @@ class Extents:
         run = self._runs[index]
         return run if offset < run.end else None
 
+    def next_data(self, offset: int) -> int | None:
+        """The first byte from ``offset`` on that a run covers, None if there is none."""
+        index = bisect_right(self._starts, offset) - 1
+        if index >= 0 and offset < self._runs[index].end:
+            return offset
+        index += 1
+        return self._starts[index] if index < len(self._starts) else None
+
     def slice(self, start: int, end: int) -> list[Run]:
         """The runs between ``start`` and ``end``, cut to that range."""
         runs = self._runs

@@ -112,18 +112,40 @@ class LayerSealer:
 
     def _chunked(self, extents: Extents, size: int) -> Chunked:
         pieces: list[Piece] = []
-        for start in range(0, size, CHUNK_BYTES):
+        start = 0
+        while start < size:
+            data = extents.next_data(start)
+            skipped = (size if data is None else data) // CHUNK_BYTES * CHUNK_BYTES
+            if skipped > start:  # a hole over whole chunks, whatever its length
+                _append(pieces, HolePiece(skipped - start))
+                start = skipped
+                continue
             end = min(start + CHUNK_BYTES, size)
             self._append_chunk(pieces, extents.slice(start, end), start, end)
+            start = end
         return Chunked(self._objects.put_node(encode(ChunkList(tuple(pieces)))), size)
 
     def _append_chunk(self, pieces: list[Piece], runs: list[Run], start: int, end: int) -> None:
-        cited = all(isinstance(run.source, OriginSource) or _whole_blob(run) for run in runs)
-        if not cited and _largest_hole(runs, end, start) < HOLE_MIN:
-            data = read_runs(runs, start, end)
-            _append(pieces, BlobPiece(end - start, self._objects.put_blob(data)))
-            return
         at = start
+        for group in _groups(runs):
+            cited = all(_cited(run) for run in group)
+            first, last = group[0].start, group[-1].end
+            if not cited:  # zeros at the ends of a chunk are stored as such, if they are few
+                first = start if first - start < HOLE_MIN else first
+                last = end if end - last < HOLE_MIN else last
+            if first > at:
+                _append(pieces, HolePiece(first - at))
+            if cited:
+                self._append_cited(pieces, group)
+            else:
+                _append(pieces, BlobPiece(last - first, self._objects.put_blob(read_runs(group, first, last))))
+            at = last
+        if at < end:
+            _append(pieces, HolePiece(end - at))
+
+    def _append_cited(self, pieces: list[Piece], runs: list[Run]) -> None:
+        """Pieces for runs that are stored already, and for what lies between them."""
+        at = runs[0].start
         for run in runs:
             if run.start > at:
                 _append(pieces, HolePiece(run.start - at))
@@ -132,13 +154,26 @@ class LayerSealer:
                 source = run.source
                 offset = run.start + run.delta
                 _append(pieces, OriginPiece(length, source.origin, offset, source.size, source.mtime_ns))
-            elif isinstance(run.source, BlobSource) and _whole_blob(run):
-                _append(pieces, BlobPiece(length, run.source.ref))
             else:
-                _append(pieces, BlobPiece(length, self._objects.put_blob(read_runs([run], run.start, run.end))))
+                assert isinstance(run.source, BlobSource)
+                _append(pieces, BlobPiece(length, run.source.ref))
             at = run.end
-        if at < end:
-            _append(pieces, HolePiece(end - at))
+
+
+def _groups(runs: list[Run]) -> list[list[Run]]:
+    """``runs`` parted where a hole that is worth keeping lies between them."""
+    groups: list[list[Run]] = []
+    for run in runs:
+        if groups and run.start - groups[-1][-1].end < HOLE_MIN:
+            groups[-1].append(run)
+        else:
+            groups.append([run])
+    return groups
+
+
+def _cited(run: Run) -> bool:
+    """True if a run is stored already, in a form that a piece can cite."""
+    return isinstance(run.source, OriginSource) or _whole_blob(run)
 
 
 def _whole_blob(run: Run) -> bool:
