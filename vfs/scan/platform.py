@@ -14,7 +14,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -54,7 +54,7 @@ class Platform(Protocol):
 
     def close(self, at: Handle) -> None: ...
 
-    def entries(self, at: Handle) -> Iterator[os.DirEntry[str]]: ...
+    def entries(self, at: Handle) -> list[os.DirEntry[str]]: ...
 
     def stat_directory(self, at: Handle) -> os.stat_result: ...
 
@@ -111,11 +111,11 @@ class Posix:
         """Give up ``at``."""
         os.close(_fd(at))
 
-    def entries(self, at: Handle) -> Iterator[os.DirEntry[str]]:
+    def entries(self, at: Handle) -> list[os.DirEntry[str]]:
         """What ``at`` holds."""
         os.lseek(_fd(at), 0, os.SEEK_SET)  # btrfs lists what there was when it was opened or wound back
         with os.scandir(_fd(at)) as found:
-            yield from found
+            return list(found)
 
     def stat_directory(self, at: Handle) -> os.stat_result:
         """fstat(2)."""
@@ -262,10 +262,10 @@ class Paths:
     def close(self, at: Handle) -> None:
         """Nothing is open."""
 
-    def entries(self, at: Handle) -> Iterator[os.DirEntry[str]]:
+    def entries(self, at: Handle) -> list[os.DirEntry[str]]:
         """What ``at`` holds."""
         with os.scandir(self._path(at, "")) as found:
-            yield from found
+            return list(found)
 
     def stat_directory(self, at: Handle) -> os.stat_result:
         """The directory itself."""

@@ -96,10 +96,12 @@ class DirectoryRecord:
         "ino",
         "inside",
         "left",
+        "listed_again",
         "name",
         "parent",
         "path",
         "pending",
+        "racy",
         "repo",
         "rules",
         "unsaved",
@@ -125,6 +127,9 @@ class DirectoryRecord:
         self.rules: Rules = NONE
         self.repo: object = None
         self.git = False
+        self.racy = True
+        self.listed_again = True
+        """False if, its times being what they were, all its names are too, and none asks to be looked at again."""
         self.unsaved = True
         self.inside = False
         """True below a directory that git ignores, for the sake of tracked files in there."""

@@ -26,6 +26,9 @@ from vfs.scan.statindex import DirectoryRecord, FileRecord, Ignore, Left, Reason
 
 IGNORE = ".gitignore"
 
+LONG_PATH = 3000
+"""Longer paths (characters) are only reached through descriptors: PATH_MAX holds for each system call."""
+
 
 class Policy(NamedTuple):
     """What is captured: ``rules`` "git" leaves out what git ignores; ``max_bytes`` 0 sets no limit on a file's size."""
@@ -114,8 +117,74 @@ class Walk:
         root = self.index.root
         again = again or root.repo is not context
         root.repo = context
+        if threads <= 1 and not again and root.attributes is not None:
+            self._quickly(root)
+            return
         above = Rules(()) if context is None else context.rules
         self._start(_Task(None, root, above if root.above is None or again else root.above, context, again), threads)
+
+    def _quickly(self, root: DirectoryRecord) -> None:
+        """Walk what should be as it was: a directory whose own times have not changed holds the same names, so its
+        files are looked at one by one and it is not listed.
+        """
+        waiting = [root]
+        while waiting:
+            record = waiting.pop()
+            if self._is_same(record):
+                waiting.extend(record.directories.values())
+                continue
+            try:
+                handle = self._reach(record)
+            except PermissionError:  # closed by its own mode: the other walk opens it up
+                context = root.repo if isinstance(root.repo, Context) else None
+                self._start(_Task(None, root, root.above or Rules(()), context, False), 1)
+                return
+            if handle is None:  # it changed after its parent was looked at
+                self._restless(record)
+                continue
+            above = record.above if record.above is not None else Rules(())
+            context = record.repo if isinstance(record.repo, Context) else None
+            deeper = self._directory(handle, _Task(None, record, above, context, False), shallow=True)
+            done = {id(task.record) for task in deeper}
+            waiting.extend(inner for inner in record.directories.values() if id(inner) not in done)
+            self._tasks.extend(deeper)
+            while self._tasks:
+                self._tasks.extend(self._one(self._tasks.pop()))
+
+    def _restless(self, record: DirectoryRecord) -> None:
+        if record.parent is not None:
+            self._lose(record.parent, record.name)
+            self.made.append(record.parent)
+
+    def _is_same(self, record: DirectoryRecord) -> bool:
+        """True if nothing in the directory itself has changed."""
+        path = f"{self._path}/{os.fsdecode(record.path)}" if record.path else self._path
+        if record.racy or len(path) > LONG_PATH or record.listed_again:
+            return False
+        if record.git and record.parent is not None and self._nested(record) is not record.repo:
+            return False
+        lstat = os.lstat
+        try:
+            status = lstat(path)
+            if status.st_ctime_ns != record.ctime or status.st_ino != record.ino or status.st_dev != self._device:
+                return False
+            path += "/"
+            for name, known in record.files.items():  # this loop is what an unchanged workspace costs
+                status = lstat(path + name)
+                if (
+                    known.ctime != status.st_ctime_ns
+                    or known.mtime != status.st_mtime_ns
+                    or known.ino != status.st_ino
+                    or known.size != status.st_size
+                    or known.racy
+                ):
+                    return False
+            if record.ignore is not None and IGNORE not in record.files:
+                status = lstat(path + IGNORE)
+                return not record.ignore.racy and record.ignore.signature == _signature(status)
+        except OSError:
+            return False
+        return True
 
     def run_in(self, records: list[DirectoryRecord]) -> None:
         """Look again at single directories, which a walk has seen before."""
@@ -241,53 +310,49 @@ class Walk:
         if not stat.S_ISDIR(status.st_mode):
             self._want(parent, name, status)
 
-    def _directory(self, handle: Handle, task: _Task, new_only: bool = False) -> list[_Task]:
+    def _directory(self, handle: Handle, task: _Task, new_only: bool = False, shallow: bool = False) -> list[_Task]:
         """Compare one directory; returns the walks into those below it. Closes ``handle``, or leaves it to them."""
         record, context, again = task.record, task.context, task.again
         platform = self._platform
         self._attributes(handle, record)
         files, directories, left = record.files, record.directories, record.left
-        found = list(platform.entries(handle))
+        found = platform.entries(handle)
         self.handled += len(found)
         unknown: list[os.DirEntry[str]] = []
         changed: list[tuple[str, os.stat_result]] = []
         inner: list[str] = []
         known_files = known_left = 0
         git = False
-        ignore: os.DirEntry[str] | None = None
         posix = self._posix
-        for entry in found:
+        get = files.get
+        for entry in found:  # this loop is what an unchanged workspace costs
             name = entry.name
-            known = files.get(name)
+            known = get(name)
             if known is not None:
-                known_files += 1
                 try:
                     status = entry.stat(follow_symlinks=False) if posix else platform.stat(handle, name)
                 except FileNotFoundError:
-                    known_files -= 1
                     continue
-                if stat.S_ISDIR(status.st_mode):
-                    self._lose(record, name)
-                    unknown.append(entry)
-                elif not (
+                known_files += 1
+                if (
                     known.ctime == status.st_ctime_ns
                     and known.mtime == status.st_mtime_ns
                     and known.ino == status.st_ino
                     and known.size == status.st_size
-                    and (not known.racy or new_only)
+                    and (new_only or not known.racy)
                 ):
+                    continue
+                if stat.S_ISDIR(status.st_mode):
+                    self._lose(record, name)
+                    unknown.append(entry)
+                else:
                     changed.append((name, status))
-                if name == IGNORE:
-                    ignore = entry
             elif name in directories:
                 inner.append(name)
             elif name == GIT:
                 git = True
             else:
-                if name in left:
-                    known_left += 1
-                if name == IGNORE:
-                    ignore = entry
+                known_left += name in left
                 unknown.append(entry)
         if known_files != len(files) or len(inner) != len(directories) or known_left != len(left):
             self._drop_missing(record, {entry.name for entry in found})
@@ -302,6 +367,7 @@ class Walk:
             if context is not record.repo:
                 again = True
                 record.repo = context
+            ignore = IGNORE in files or any(entry.name == IGNORE for entry in unknown)
             again = self._rules(handle, record, task.above, context, ignore, again)
         if again:
             self._ask_again(record, context, found)
@@ -311,7 +377,8 @@ class Walk:
                 self._want(record, name, status)
         for entry in unknown:
             self._new(handle, record, context, entry, inner)
-        if new_only:
+        record.listed_again = any(left.reason != "ignored" for left in left.values())
+        if new_only or (shallow and not again):
             inner = [name for name in inner if directories[name].attributes is None]
         if not inner:
             if handle != self._top:
@@ -321,7 +388,9 @@ class Walk:
         return [_Task(parent, directories[name], record.rules, context, again) for name in inner]
 
     def _attributes(self, handle: Handle, record: DirectoryRecord) -> None:
+        looked = now_ns()
         status = self._platform.stat_directory(handle)
+        record.racy = is_racy(status, looked)
         if record.attributes is not None and record.ctime == status.st_ctime_ns and record.ino == status.st_ino:
             return
         old = record.attributes
@@ -374,13 +443,13 @@ class Walk:
         record: DirectoryRecord,
         above: Rules,
         context: Context | None,
-        entry: os.DirEntry[str] | None,
+        there: bool,
         again: bool,
     ) -> bool:
         """Bring the directory's rules up to date; True if names must be asked for anew."""
         if context is not None and context.record.path == record.path:
             above = context.rules
-        ignore = None if context is None else self._ignore(handle, record, entry)
+        ignore = self._ignore(handle, record) if there and context is not None else None
         before = None if record.ignore is None else record.ignore.text
         text = None if ignore is None else ignore.text
         if before != text:
@@ -393,14 +462,12 @@ class Walk:
             record.rules = above if context is None else above.below(context.base(record.path), text)
         return again
 
-    def _ignore(self, handle: Handle, record: DirectoryRecord, entry: os.DirEntry[str] | None) -> Ignore | None:
-        if entry is None:
-            return None
+    def _ignore(self, handle: Handle, record: DirectoryRecord) -> Ignore | None:
         try:
             status = self._platform.stat(handle, IGNORE)
             if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
                 return None
-            signature = (status.st_ctime_ns, status.st_mtime_ns, status.st_ino, status.st_size)
+            signature = _signature(status)
             old = record.ignore
             if old is not None and old.signature == signature and not old.racy:
                 return old
@@ -521,6 +588,10 @@ class Walk:
 
     leave = _leave
     lose = _lose
+
+
+def _signature(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_ctime_ns, status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def _is_junction(entry: os.DirEntry[str]) -> bool:

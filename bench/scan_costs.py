@@ -1,0 +1,113 @@
+"""What scanner mode costs: the first capture, a capture and a restore of ten changed files, and a look at an unchanged
+workspace, against the number of files; beside git on the same tree.
+
+    python -m bench.scan_costs [--sizes 1000,10000,50000,100000] [--rounds 5] [--directory DIR]
+
+The workspace is the kind that the plugins of today were measured on (docs/performance.md): small text files, some dozens a
+directory, in a repository. Medians; git and plyfs take turns, so that both meet the same machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+
+from vfs.scan.scanned import ScannedWorkspace
+from vfs.scan.walker import Policy
+
+CHANGED = 10
+FILES_A_DIRECTORY = 25
+
+
+def fill(top: str, count: int) -> list[str]:
+    """A workspace of ``count`` files, committed; their paths."""
+    paths = []
+    for number in range(count):
+        directory = f"{top}/p{number // 2000:03}/d{number // FILES_A_DIRECTORY % 80:02}"
+        if number % FILES_A_DIRECTORY == 0:
+            os.makedirs(directory, exist_ok=True)
+        path = f"{directory}/f{number:06}.py"
+        with open(path, "w") as file:
+            file.write(f"# file {number}\n" + "value = 1\n" * (number % 60))
+        paths.append(path)
+    for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"]):
+        git(top, *arguments)
+    return paths
+
+
+def git(top: str, *arguments: str) -> None:
+    """Run git there."""
+    names = ["-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "gc.auto=0"]
+    subprocess.run(["git", *names, *arguments], cwd=top, check=True, capture_output=True)
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Seconds that it takes."""
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+def edit(paths: list[str], round_number: int) -> None:
+    """Change ten files, all over the tree."""
+    step = len(paths) // CHANGED
+    for index in range(CHANGED):
+        with open(paths[(index * step + round_number) % len(paths)], "a") as file:
+            file.write(f"changed {round_number}\n")
+
+
+def measure(count: int, rounds: int, directory: str | None) -> dict[str, float]:
+    """Medians in seconds by what was done."""
+    top = tempfile.mkdtemp(prefix="plyfs-scan-", dir=directory)
+    samples: dict[str, list[float]] = {}
+
+    def note(name: str, action: Callable[[], object]) -> None:
+        samples.setdefault(name, []).append(timed(action))
+
+    try:
+        workspace = os.path.join(top, "workspace")
+        paths = fill(workspace, count)
+        served = ScannedWorkspace(workspace, os.path.join(top, "home"), Policy(), lambda name, data: None)
+        note("first capture", served.start)
+        for round_number in range(rounds):
+            note("unchanged", served.checkpoint)
+            note("git status", lambda: git(workspace, "status", "--porcelain"))
+            edit(paths, round_number)
+            note("capture", served.checkpoint)
+            note("git add, write-tree", lambda: (git(workspace, "add", "-A"), git(workspace, "write-tree")))
+            note("restore", served.undo)
+            note("git checkout", lambda: git(workspace, "checkout", "-q", "--force", "HEAD", "--", "."))
+            served.checkpoint()
+        served.unmount()
+        served.close()
+        again = ScannedWorkspace(workspace, os.path.join(top, "home"), Policy(), lambda name, data: None)
+        note("start again", again.start)
+        again.close()
+    finally:
+        shutil.rmtree(top)
+    return {name: statistics.median(values) for name, values in samples.items()}
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="1000,10000,50000,100000")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--directory")
+    options = parser.parse_args()
+    sizes = [int(size) for size in options.sizes.split(",")]
+    results = [measure(size, options.rounds, options.directory) for size in sizes]
+    print("| seconds | " + " | ".join(f"{size:,} files" for size in sizes) + " |")
+    print("| --- " * (len(sizes) + 1) + "|")
+    for name in results[0]:
+        print(f"| {name} | " + " | ".join(f"{result[name]:.3f}" for result in results) + " |")
+
+
+if __name__ == "__main__":
+    main()
