@@ -3,8 +3,8 @@ workspace, against the number of files; beside git on the same tree.
 
     python -m bench.scan_costs [--sizes 1000,10000,50000,100000] [--rounds 5] [--directory DIR]
 
-The workspace is the kind that the plugins of today were measured on (docs/performance.md): small text files, some dozens a
-directory, in a repository. Medians; git and plyfs take turns, so that both meet the same machine.
+Small text files, some dozens a directory, in a repository. Medians; git and plyfs take turns, so that both meet the
+same machine.
 """
 
 from __future__ import annotations

@@ -316,7 +316,8 @@ class _Check:
                     self._cut(path)
                 self._tell("untidy", path, f"{contents.dropped} bytes of an unfinished record", repair)
         for checkpoint in store.history.all():
-            if checkpoint.state == "sealing" and checkpoint.epoch not in epochs and mine:
+            scanned = store.history.scope(checkpoint.id) is not None  # its layer stands in scan/state
+            if checkpoint.state == "sealing" and checkpoint.epoch not in epochs and mine and not scanned:
                 self._lose(store, checkpoint, b"", "it was not sealed, and its journal is gone")
 
     # Layers

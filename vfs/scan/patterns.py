@@ -2,7 +2,7 @@
 
 Owns the syntax of a line. Does not own which files of lines there are, nor their order (``ignorerules``). Paths are
 bytes, as they are for git. tests/scan/test_patterns.py compares it with ``git check-ignore`` over random patterns;
-docs/adr/0012 tells why this is not a library.
+docs/adr/0008 tells why this is not a library.
 
 Concurrency: values.
 """
