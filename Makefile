@@ -9,6 +9,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python
 TESTS ?=
 PYTEST_ARGS ?=
+JOBS ?= 2
 BENCH_ARGS ?=
 COVERAGE_FLOOR ?= 0
 
@@ -23,7 +24,7 @@ demo:
 test:
 	@PYTHON=$(PYTHON) .ci/setup test
 	@top=$$(mktemp -d /tmp/plyfs-tests.XXXXXX); \
-	COVERAGE_FILE=$$top/coverage $(RUN) -m pytest --basetemp=$$top/t -p no:cacheprovider \
+	COVERAGE_FILE=$$top/coverage $(RUN) -m pytest -n $(JOBS) --dist loadfile --basetemp=$$top/t -p no:cacheprovider \
 	  $(if $(TESTS),,--cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)) $(PYTEST_ARGS) $(TESTS); \
 	status=$$?; rm -rf --one-file-system $$top; exit $$status
 
@@ -45,5 +46,5 @@ bench:
 	@$(RUN) -m bench $(BENCH_ARGS)
 
 clean:
-	rm -rf .venv .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* *.egg-info
+	rm -rf .venv .bench .agents .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
