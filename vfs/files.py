@@ -230,10 +230,11 @@ class Files:
         self._tree.touch(inode)
 
     def fallocate(self, ino: Ino, mode: int, offset: int, length: int) -> None:
-        """fallocate(2): punch a hole, zero a range, extend. Raises FsError(EOPNOTSUPP) for what cannot be promised.
+        """fallocate(2): allocate, punch a hole, zero a range. Raises FsError (EOPNOTSUPP, ENOSPC, EFBIG).
 
-        Plain allocation is refused rather than pretended: the store writes elsewhere on the next checkpoint, so space
-        reserved now would not be there then. The C library then writes zeros.
+        Allocation grows the file if asked to and reserves nothing: after a checkpoint the same bytes go elsewhere, so
+        nobody could keep that promise here. It fails, though, if the store has not that much room now. (Refusing it
+        would be worse: the C library's posix_fallocate(3) then writes into every block, for as empty a promise.)
         """
         if offset < 0 or length <= 0:
             raise FsError(errno.EINVAL)
@@ -241,8 +242,11 @@ class Files:
             raise FsError(errno.EFBIG)
         keep_size = bool(mode & FALLOC_KEEP_SIZE)
         kind = mode & ~FALLOC_KEEP_SIZE
-        if (kind == FALLOC_PUNCH_HOLE and not keep_size) or kind not in (FALLOC_PUNCH_HOLE, FALLOC_ZERO_RANGE):
+        if (kind == FALLOC_PUNCH_HOLE and not keep_size) or kind not in (0, FALLOC_PUNCH_HOLE, FALLOC_ZERO_RANGE):
             raise FsError(errno.EOPNOTSUPP)
+        if kind == 0:
+            self._allocate(ino, offset + length, length, keep_size)
+            return
         tree = self._tree
         with tree.lock:
             inode = self._file(ino)
@@ -256,6 +260,15 @@ class Files:
                 self.apply_hole(inode, offset, end - offset, now)
             if kind == FALLOC_ZERO_RANGE and not keep_size and offset + length > inode.size:
                 self.truncate(inode, offset + length, now)
+
+    def _allocate(self, ino: Ino, end: int, length: int, keep_size: bool) -> None:
+        if length > self._working.room():
+            raise FsError(errno.ENOSPC)
+        tree = self._tree
+        with tree.lock:
+            inode = self._file(ino)
+            if end > inode.size and not keep_size:
+                self.truncate(inode, end, tree.now())
 
     def apply_hole(self, inode: FileInode, offset: int, length: int, now: int) -> None:
         """The change that HOLE records."""

@@ -159,6 +159,11 @@ class WorkingData:
         """The number that the next file gets."""
         return self._next
 
+    def room(self) -> int:
+        """How many bytes could be written now."""
+        space = os.statvfs(self._directory)
+        return space.f_bavail * space.f_frsize
+
     def create(self, shared: bool = False) -> WorkingFile:
         """A new, empty working file. Raises FsError."""
         number = self._next

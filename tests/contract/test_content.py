@@ -160,6 +160,16 @@ def test_fallocate_is_done_or_cleanly_refused(
     assert (place / "a").read_bytes() == content
 
 
+def test_more_than_there_is_room_for_is_not_allocated(place: Path) -> None:
+    (place / "a").touch()
+    space = os.statvfs(place)
+    with open(place / "a", "r+b") as file:
+        with pytest.raises(OSError, match=rf"\[Errno ({errno.ENOSPC}|{errno.EOPNOTSUPP})\]"):
+            fallocate(file.fileno(), 0, 0, (space.f_blocks + 1) * space.f_frsize)
+        os.posix_fallocate(file.fileno(), 0, 1 << 20)
+    assert os.stat(place / "a").st_size == 1 << 20
+
+
 def test_seeking_data_and_holes(place: Path) -> None:
     (place / "a").write_bytes(b"x" * 10_000)
     fd = os.open(place / "a", os.O_RDONLY)

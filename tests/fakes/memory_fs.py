@@ -348,6 +348,8 @@ class MemoryFs:
                 inode.data[offset:end] = bytes(end - offset)
         elif mode & ~FALLOC_KEEP_SIZE:
             raise FsError(errno.EOPNOTSUPP)
+        elif offset + length > 1 << 30:
+            raise FsError(errno.ENOSPC)
         elif not mode and offset + length > len(inode.data):
             inode.data.extend(bytes(offset + length - len(inode.data)))
         self._changed(inode)
