@@ -21,6 +21,7 @@ import os
 import stat
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
@@ -48,6 +49,8 @@ log = logging.getLogger(__name__)
 
 START_SECONDS = 30.0
 MODE_BITS = 0o7777
+CLOCK_REALTIME_COARSE = 5
+"""Linux's number of it (time.h), which Python does not have."""
 
 _session = threading.Lock()
 """Held while this process has a pyfuse3 session: there can be only one."""
@@ -155,17 +158,30 @@ class Operations(pyfuse3.Operations):
         same = disguise.setattr(Ino(ino)) if disguise is not None else None
         if same is not None:
             return _entry(same)
+        before = self._fs.getattr(Ino(ino))
         changed = self._fs.setattr(
             Ino(ino),
             mode=a.st_mode & MODE_BITS if fields.update_mode else None,
             uid=a.st_uid if fields.update_uid else None,
             gid=a.st_gid if fields.update_gid else None,
             size=a.st_size if fields.update_size else None,
-            atime_ns=a.st_atime_ns if fields.update_atime else None,
-            mtime_ns=a.st_mtime_ns if fields.update_mtime else None,
+            atime_ns=self._time(a.st_atime_ns, before.atime_ns) if fields.update_atime else None,
+            mtime_ns=self._time(a.st_mtime_ns, before.mtime_ns) if fields.update_mtime else None,
             ctime_ns=a.st_ctime_ns if fields.update_ctime else None,
         )
         return _entry(changed)
+
+    def _time(self, asked_ns: int, before_ns: int) -> int:
+        """The time to set. pyfuse3 does not tell UTIME_NOW from a time: it comes as the kernel's clock of the last tick
+        has it, which can be before what our own clock has just given. Then the present is taken for it.
+        """
+        if (
+            asked_ns < before_ns
+            and sys.platform == "linux"
+            and asked_ns == time.clock_gettime_ns(CLOCK_REALTIME_COARSE)
+        ):
+            return self._fs.now()
+        return asked_ns
 
     @_operation
     def readlink(self, ino: int, context: Any) -> bytes:

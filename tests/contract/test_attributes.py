@@ -172,6 +172,19 @@ def test_times_change_when_they_should(place: Path) -> None:
     assert os.stat(place / "f").st_mtime_ns > 1
 
 
+def test_touch_never_goes_back(place: Path, server: Server) -> None:
+    tick = 0 if server.channel == "direct" else 10_000_000  # pyfuse3 gives the time of the kernel's last tick
+    for _ in range(50):
+        (place / "f").touch()
+        first = os.stat(place / "f").st_mtime_ns
+        os.utime(place / "f")
+        second = os.stat(place / "f").st_mtime_ns
+        assert second >= first - tick
+        os.utime(place / "f")
+        assert os.stat(place / "f").st_mtime_ns >= second - tick
+        os.unlink(place / "f")
+
+
 def test_utime_after_a_write_stays(place: Path) -> None:
     with open(place / "f", "wb") as file:
         file.write(b"x" * 100_000)
