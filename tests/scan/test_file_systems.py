@@ -1,5 +1,5 @@
-"""Scanner mode on real file systems of other kinds, on loop images: where case does not count, where modes do not stick,
-copy-on-write ones, memory, read-only and full ones.
+"""Scanner mode on real file systems of other kinds, on loop images: where case does not count, where modes do not
+stick, copy-on-write ones, memory, read-only and full ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A restore that is stopped after any of its effects: the next start brings exactly the old or exactly the new state."""
+"""A restore that is stopped after any of its effects: the next start brings exactly the old or exactly the new."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_every_step(scanned: Scanned, counter: Counter) -> None:
 
 
 def test_stopped_again_while_it_is_finished(scanned: Scanned, counter: Counter) -> None:
-    old, new, head, target = scene(scanned)
+    old, new, _, _ = scene(scanned)
     for at in range(40, 400, 7):
         try:
             with counter.stopping(at):
@@ -175,7 +175,7 @@ def test_stopped_again_while_it_is_finished(scanned: Scanned, counter: Counter) 
 
 
 def test_work_after_the_crash_is_kept(scanned: Scanned, counter: Counter) -> None:
-    old, new, head, target = scene(scanned)
+    _, _, head, target = scene(scanned)
     with pytest.raises(Stop), counter.stopping(35):
         scanned.ws.undo()
     scanned.die()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,6 +125,7 @@ SCRIPT = """
 import os, sys
 sys.path.insert(0, {repo!r})
 from pathlib import Path
+from typing import Any
 from vfs.scan.scanned import ScannedWorkspace
 from vfs.scan.walker import Policy
 top = Path({top!r})
@@ -196,3 +200,27 @@ def _can_be_read(path: str) -> bool:
             if not part.stat().st_mode & (0o005 if part.is_dir() else 0o004):
                 return False
     return True
+
+
+class Overlay(Posix):
+    """An overlay whose lower layer has all directories: it refuses to rename one."""
+
+    def rename(self, at: Any, name: str, to: Any, new: str) -> None:
+        if stat.S_ISDIR(self.stat(at, name).st_mode):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        super().rename(at, name, to, new)
+
+
+def test_directories_that_cannot_be_renamed_move_piece_by_piece(scanned: Scanned) -> None:
+    scanned.write("d/deep/f", "text")
+    scanned.write("d/g", "text").chmod(0o640)
+    (scanned.path / "d/deep").chmod(0o750)
+    (scanned.path / "d/link").symlink_to("g")
+    ws = scanned.start(platform=Overlay())
+    before = capture(scanned.path)
+    os.rename(scanned.path / "d", scanned.path / "e")
+    ws.checkpoint()
+    undone = ws.undo()
+    assert [(change.path, change.kind) for change in undone.changes] == [("d", "rename")]
+    assert not capture(scanned.path).differences(before)
+    assert not ws.status().dirty
