@@ -235,6 +235,7 @@ class MountedWorkspace:
         self._keeper.stop()
         self.sealing.stop()
         opened.core.close()
+        opened.roots.close()
         opened.store.close()
         opened.lock.release()
         os.close(opened.base_fd)

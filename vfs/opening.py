@@ -29,6 +29,7 @@ from vfs.roots import Roots
 from vfs.seal import LayerSealer
 from vfs.swap import Swap
 from vfs.timeline import SealTask
+from vfs.translations import Translations
 from vfs.tree import Root
 
 
@@ -59,7 +60,9 @@ def open_workspace_tree(
     """Bring back the tree. Raises StoreError; then nothing has been changed."""
     host = Host({0: base_fd})
     open_attic(host, store.attic_dir)
-    roots = Roots(home.objects, home.pages, host, store.history, store.generations)
+    translations = Translations(home, store)
+    translations.begin()
+    roots = Roots(home.objects, home.pages, host, store.history, store.generations, translations)
     head = store.history.read_head()
     if head is None:
         head = _first_head(home, store, host)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
+from contextlib import nullcontext
 
 from store.errors import FormatError, StoreError
 from store.format import Layer, decode
@@ -22,6 +23,7 @@ from vfs.contents import Contents
 from vfs.diff import Changed
 from vfs.host import Host
 from vfs.translate import PutStore, steps, translate_all
+from vfs.translations import Translations
 from vfs.tree import Root
 from vfs.view import View
 
@@ -40,7 +42,16 @@ def load_layer(objects: PutStore, ref: LayerRef) -> Layer:
 class Roots:
     """The trees of one workspace's checkpoints."""
 
-    def __init__(self, objects: PutStore, pages: Pages, host: Host, history: History, generations: Generations) -> None:
+    def __init__(
+        self,
+        objects: PutStore,
+        pages: Pages,
+        host: Host,
+        history: History,
+        generations: Generations,
+        translations: Translations | None = None,
+    ) -> None:
+        self._translations = translations
         self._objects = objects
         self._pages = pages
         self._host = host
@@ -88,12 +99,25 @@ class Roots:
                 )
             layer = load_layer(self._objects, checkpoint.layer)
             root = Root(layer.root, None if layer.links is None else self._pages.load(layer.links), layer.generation)
-        view = self.view(root)
-        view = translate_all(view, self._objects, steps(view, self._objects, self._generations.since(root.generation)))
-        root = Root(view.root, view.links, generation)
+        if root.generation != generation:
+            root = self._translated(root, generation)
         with self._lock:
             self._keep((id, generation), root)
         return root
+
+    def _translated(self, root: Root, generation: int) -> Root:
+        with nullcontext() if self._translations is None else self._translations.keeping():
+            view, through = self.view(root), self._generations.since(root.generation)
+            view = translate_all(view, self._objects, steps(view, self._objects, through))
+            found = Root(view.root, view.links, generation)
+            if self._translations is not None:
+                self._translations.add(found)
+        return found
+
+    def close(self) -> None:
+        """Nobody counts on these trees any more."""
+        if self._translations is not None:
+            self._translations.end()
 
     def uncovered(self, id: CheckpointId, changes: Iterable[Changed]) -> dict[bytes, str]:
         """Of the changes that going to ``id`` would make, the paths that it says nothing of because it was scanned and
