@@ -92,6 +92,7 @@ export interface AgentEvent {
   type: string;
   reason?: string;
   messageEntryId?: string;
+  toolResultEntryIds?: string[];
   messages?: Message[];
   willContinue?: boolean;
   preparation?: { targetId: string; oldLeafId: string | null };

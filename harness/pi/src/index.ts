@@ -167,7 +167,7 @@ class Extension {
 
   // Hooks: none holds the agent up, none throws
 
-  #hook(ctx: Context, work: (session: Session) => Promise<unknown>): Promise<unknown> {
+  #hook(ctx: Context, work: (session: Session) => Promise<unknown>, waits = true): Promise<unknown> {
     const session = this.#session;
     if (!session) return Promise.resolve();
     const before = this.#work;
@@ -177,7 +177,7 @@ class Extension {
       await work(session);
     });
     this.#work = all;
-    return this.#patiently(all);
+    return waits ? this.#patiently(all) : Promise.resolve();
   }
 
   /** Wait for `work`, but not long, and not at all for a daemon that has been too slow and still is. */
@@ -202,7 +202,8 @@ class Extension {
 
   async #prompt(ctx: Context): Promise<void> {
     const leaf = leafOf(ctx);
-    await this.#hook(ctx, (session) => session.states.prompt(ctx, leaf));
+    // Whoever asks a model waits for longer than this takes; tools wait for it.
+    await this.#hook(ctx, (session) => session.states.prompt(ctx, leaf), false);
   }
 
   /** No tool may write while the workspace is being mounted, or a checkpoint is still to be taken. */
@@ -218,7 +219,10 @@ class Extension {
 
   async #turn(event: AgentEvent, ctx: Context): Promise<void> {
     // Without the entry's id this is the agent that does not wait for us, and whose leaf is not right yet.
-    if (event.messageEntryId !== undefined) await this.#hook(ctx, (session) => session.states.turn(ctx));
+    if (event.messageEntryId === undefined) return;
+    const usedTools = (event.toolResultEntryIds?.length ?? 0) > 0;
+    // After tools the model is asked once more; after the last turn a person may go on at once.
+    await this.#hook(ctx, (session) => session.states.turn(ctx, usedTools), !usedTools);
   }
 
   async #step(event: AgentEvent, ctx: Context): Promise<void> {

@@ -13,7 +13,8 @@ export class States {
   /** The files as they were when the last prompt was sent, and after which entry that was. */
   #before: { id: string; leaf: string | undefined } | undefined;
   #steps = new Map<string, string>();
-  #last: string | undefined;
+  /** The last node whose state was recorded here, and that state. */
+  #last: { node: string; id: string } | undefined;
   readonly #workspace: Workspace;
 
   constructor(workspace: Workspace, session: string) {
@@ -54,7 +55,7 @@ export class States {
   async boundary(ctx: Context, changes = false): Promise<Captured> {
     const leaf = leafOf(ctx);
     const entry = leaf === undefined ? undefined : entryOf(ctx.sessionManager, leaf);
-    const state = await this.find(ctx, leaf);
+    const state = leaf !== undefined && leaf === this.#last?.node ? this.#last.id : await this.find(ctx, leaf);
     const isLeafs = state === undefined || (entry !== undefined && isExecution(entry));
     const captured = await this.capture(isLeafs ? leaf : undefined, changes);
     return { ...captured, state: captured.state ?? state ?? null };
@@ -66,13 +67,21 @@ export class States {
     this.#before = { id, leaf };
   }
 
-  /** A turn has ended, and the leaf is its last entry. */
-  async turn(ctx: Context): Promise<void> {
+  /** A turn has ended, and the leaf is its last entry. `usedTools` false: no tool has run since the last capture. */
+  async turn(ctx: Context, usedTools: boolean): Promise<void> {
     const leaf = leafOf(ctx);
-    await this.#bindPrompt(ctx);
-    if (leaf === undefined || leaf === this.#last) return;
-    await this.capture(leaf);
-    this.#last = leaf;
+    const prompt = this.#bindPrompt(ctx);
+    if (leaf !== undefined && leaf !== this.#last?.node) {
+      if (!usedTools && this.#last && this.#workspace.mode === "scan") {
+        // Looking at every file again would find nothing that is the agent's.
+        await this.bind(leaf, this.#last.id);
+        this.#last = { node: leaf, id: this.#last.id };
+      } else {
+        const captured = await this.capture(leaf);
+        this.#last = { node: leaf, id: captured.state ?? captured.id };
+      }
+    }
+    await prompt;
   }
 
   /** The model is about to be asked: after tools have run, for an agent that tells of the turn's end too late. */
@@ -92,7 +101,7 @@ export class States {
       }
       this.#steps.clear();
     }
-    await this.turn(ctx);
+    await this.turn(ctx, true);
   }
 
   async #bindPrompt(ctx: Context): Promise<void> {
