@@ -11,10 +11,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from store.format import Absent, Directory, Entry, Linked, LinkTarget, Original, Regular, Special, Symlink
+from store.format import Absent, Directory, Entry, Linked, LinkTarget, Origin, Regular, Symlink
 from store.nodes import Fresh, FreshDirectory, FreshRegular, Page, same_entry, settled
 from store.refs import Ino
 from vfs.effective import Found, Present, effective, row, same_content
+from vfs.inode import FIRST_NEW_INO
 from vfs.tree import Root, Tree, below, link_key
 from vfs.view import View, join
 
@@ -167,10 +168,9 @@ class Grafter:
     def _brought(self, theirs: Found, ours: Found | None) -> Entry:
         """The entry of what comes to a name."""
         inode = theirs.inode
-        if theirs.links > 1 or isinstance(inode, Directory) or not self._renames:
+        same = ours is not None and ours.key == theirs.key
+        if theirs.links > 1 or isinstance(inode, Directory) or same or not self._renames:
             return self._entry(theirs)
-        if ours is not None and ours.key == theirs.key:
-            return inode
         return renamed(inode, self.new_key())
 
     # --- both ------------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class _Links:
         view = self._view(root)
         for key in sorted(keys):
             stay = {path for path in ours[key] if not self._inside(path)}
-            come = {path for path in theirs[key] if self._inside(path) and not self._apart(view, path, key)}
+            come = {path for path in theirs[key] if self._inside(path) and self._is_link(view, path, key)}
             self._one(key, ours[key], stay, theirs[key], come)
         directory = root.directory
         for path, entry in sorted(self._placed.items()):
@@ -215,53 +215,54 @@ class _Links:
         return Root(directory, self._tree.pages.update(root.links, self._rows), root.generation)
 
     def _one(self, key: Ino, ours: Set[bytes], stay: Set[bytes], theirs: Set[bytes], come: Set[bytes]) -> None:
-        old = row(self._tree, self._onto.links, key)
         if not come and stay == ours:
             return
-        if not come and not stay:
-            self._rows[link_key(key)] = None
+        mine = self._found(key, self._onto, self._onto_view, ours)
+        other = self._found(key, self._source, self._source_view, theirs)
+        name = link_key(key)
+        if not come:
+            if mine is not None:
+                self._rows[name] = _row(mine, stay, ours) if stay else None
             return
-        mine = self._found(old, self._onto_view, ours) if stay else None
-        other = self._found(row(self._tree, self._source.links, key), self._source_view, theirs) if come else None
-        if other is None:
-            assert mine is not None
-            self._rows[link_key(key)] = _row(mine, stay, ours)
-        elif mine is None:
-            self._rows[link_key(key)] = _row(other, come, theirs)
-        elif min(mine.links, other.links) > 1 and _same(self._tree, mine.inode, other.inode):
-            self._rows[link_key(key)] = _row(mine, stay | come, ours)
+        if other is None:  # one name each, as far as the source knows: entries of their own
+            return
+        if not stay:
+            self._rows[name] = _row(other, come, theirs)
+        elif mine is not None and min(mine.links, other.links) > 1 and _same(self._tree, mine.inode, other.inode):
+            self._rows[name] = _row(mine, stay | come, ours)
         else:  # one inode in each tree, but not the same any more: two from now on
             self._split(other, come)
-            if stay != ours:
-                self._rows[link_key(key)] = _row(mine, stay, ours)
+            if mine is not None and stay != ours:
+                self._rows[name] = _row(mine, stay, ours)
 
-    def _apart(self, view: View, path: bytes, key: Ino) -> bool:
-        """True if the new tree has an inode of its own at a path where the source has that of ``key``."""
+    def _is_link(self, view: View, path: bytes, key: Ino) -> bool:
+        """True if the new tree has, at a path of the source, one of the names of ``key``; not an inode of its own."""
         above, _, name = path.rpartition(b"/")
         directory = view.lookup(above)
         assert isinstance(directory, Directory)
         entry = view.override(directory, name)
-        match entry:
-            case None:
-                return False
-            case Linked(other):
-                return other != key
-            case Regular() | Symlink() | Special():
-                return entry.attributes.ino != key
-        return True
+        return self._base_links(key, view) > 0 if entry is None else isinstance(entry, Linked) and entry.ino == key
 
-    def _found(self, known: Found | None, view: View, names: Set[bytes]) -> Found:
-        """What a tree has under ``names``, and how many names that has, those outside the workspace too."""
+    def _found(self, key: Ino, root: Root, view: View, names: Set[bytes]) -> Found | None:
+        """An inode with several names as a tree has it under ``names``, counting those outside the workspace; None if
+        it is not there, or is no hard link there.
+        """
+        known = row(self._tree, root.links, key)
         if known is not None:
             return known
-        inode = view.lookup(min(names))
-        assert inode is not None
-        links = len(names)
-        if isinstance(inode, Regular) and isinstance(inode.content, Original):
-            status = self._tree.base_status(inode.content.origin)
-            if status is not None:
-                links = max(links, status.st_nlink)
-        return Found(inode, links)
+        links = self._base_links(key, view)
+        inode = view.lookup(min(names)) if links and names else None
+        return None if inode is None else Found(inode, max(links, len(names)))
+
+    def _base_links(self, key: Ino, view: View) -> int:
+        """How many names the base has for an inode, 0 if just one or none."""
+        if key >= FIRST_NEW_INO:
+            return 0
+        for path in view.host.names({key})[key]:
+            status = self._tree.base_status(Origin(0, path))
+            if status is not None and status.st_nlink > 1:
+                return status.st_nlink
+        return 0
 
     def _split(self, value: Found, paths: Set[bytes]) -> None:
         key = self._new_key()

@@ -426,7 +426,7 @@ class Tree:
         for at in reversed(waiting):
             if at.parent is not None:
                 self.record((Op.KNOW, at.ino, at.parent.ino, at.name), True)
-            elif at.linked:
+            elif at.linked and at.nlink:
                 self.record((Op.KNOW, at.ino, 0, b""), True)
             else:  # without a name it will not outlive those who have it open
                 continue

@@ -26,6 +26,7 @@ from tests.model.compare import Differs, Served, compare_view, expect
 from tests.model.kernel import ME, Kernel, facts, read_all
 from tests.model.plain import (
     DIR,
+    GIT,
     LNK,
     NOREPLACE,
     REG,
@@ -94,6 +95,8 @@ class Rig:
         self.base_nlink = status.st_nlink == 2 + sum(node.kind == DIR for node in self.plain.root.entries.values())
         names = Counter(child.token for _, node in walk(self.plain.root) for child in node.entries.values())
         self.base_linked = {token for token, count in names.items() if count > 1}
+        self.blurred: set[int] = set()
+        """Tokens of inodes that once were blurred."""
         self.snaps: dict[str, Node] = {}
         self.redo_way: list[str] = []
         self.open: list[Node] = []
@@ -478,7 +481,7 @@ class Rig:
         before = self.head
         known = {one.id for one in history.all()}
         was = clone(self.plain.root, {})
-        must_save = differs(self.baseline, self.plain.root)
+        must_save = differs(self.baseline, self.plain.root) and differs(self.snaps[before], self.plain.root)
         if onto is None:
             assert target is not None
             onto = clone(self.snaps[target], {}) if with_git else keep_git(self.snaps[target], self.plain.root)
@@ -507,7 +510,7 @@ class Rig:
 
     def _become(self, onto: Node, now: int) -> None:
         """The model becomes ``onto``: what is kept keeps its number, the rest gets a new one and the time ``now``."""
-        blur(onto)
+        blur(onto, self.blurred)
         present = self.plain.root
         by_token: dict[int, list[Node]] = {}
         for _, node in walk(present):
@@ -626,6 +629,14 @@ class Rig:
         expect(list(self.world.timeline.head.redo) == redo, "the way forward is the same")
         known = {one.id for one in self.world.history.all()}
         expect(known == set(self.snaps), "checkpoints:", known ^ set(self.snaps))
+        for path, node in walk(self.plain.root):
+            if node.kind == DIR and GIT in path.split(b"/"):
+                # A .git that a restore kept had its times saved only if something else in it differed.
+                found = [at(root, path) for root in self.snaps.values()]
+                node.mtimes = {node.mtime, *(one.mtime for one in found if one is not None)}
+                mtime = self._look_up(path).mtime_ns
+                expect(mtime in node.mtimes, f"mtime of {path!r}:", mtime, node.mtimes)
+                node.mtime = node.tree_mtime = mtime
         if not certain:
             unsure = []
             for _, node in walk(self.plain.root):

@@ -125,12 +125,15 @@ def walk(root: Node, path: bytes = b"") -> Iterator[tuple[bytes, Node]]:
         yield from walk(root.entries[name], path + b"/" + name if path else name)
 
 
-def blur(root: Node) -> None:
-    """Mark inodes that share a past with another."""
+def blur(root: Node, known: set[int]) -> None:
+    """Mark inodes that share a past with another, and what is below them. ``known`` are tokens that once did."""
     nodes = {id(node): node for _, node in walk(root)}
     tokens = Counter(node.token for node in nodes.values())
     for node in nodes.values():
-        node.blurred |= tokens[node.token] > 1
+        if tokens[node.token] > 1 or node.blurred or node.token in known:
+            for _, below in walk(node):
+                below.blurred = True
+                known.add(below.token)
 
 
 def at(root: Node, path: bytes) -> Node | None:
