@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,12 @@ from tests.conftest import lacking
 from tests.served import Plyfs
 
 MakeStage = Callable[..., Stage]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What takes long is for CI, and for who asks for it."""
+    if item.get_closest_marker("long") and not (os.environ.get("CI") or os.environ.get("PLYFS_LONG")):
+        pytest.skip("long: set PLYFS_LONG=1 to run it, as CI does")
 
 
 def git(workspace: Path, *words: str) -> str:

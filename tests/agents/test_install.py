@@ -65,6 +65,7 @@ def test_what_is_not_ours_is_left_alone(make_stage: MakeStage, tmp_path: Path) -
 
 
 @pytest.mark.mounted
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["pi", "omp"])
 def test_the_agents_own_package_managers(make_stage: MakeStage, kind: str) -> None:
     stage = make_stage(kind)

@@ -13,6 +13,7 @@ from tests.agents.rpc import Agent, Json
 from tests.agents.stage import Stage
 from tests.treestate import TreeState, assert_same, capture
 
+LONG = pytest.mark.long
 pytestmark = [pytest.mark.mounted, pytest.mark.agents, pytest.mark.timeout(170)]
 
 TURNS = {
@@ -69,7 +70,13 @@ def leaf(stage: Stage, agent: Agent) -> str:
 
 @pytest.mark.parametrize(
     ("kind", "with_git", "mode"),
-    [("pi", False, "fuse"), ("pi", True, "fuse"), ("omp", True, "fuse"), ("pi", True, "scan"), ("omp", False, "scan")],
+    [
+        pytest.param("pi", False, "fuse", marks=LONG),
+        ("pi", True, "fuse"),
+        ("omp", True, "fuse"),
+        ("pi", True, "scan"),
+        ("omp", False, "scan"),
+    ],
 )
 def test_files_follow_the_conversation(make_stage: MakeStage, kind: str, with_git: bool, mode: str) -> None:
     stage = make_stage(kind, with_git, mode)
@@ -147,7 +154,7 @@ def assert_only_ids(stage: Stage) -> None:
         assert all(isinstance(value, str) and len(value) <= 40 for value in entry["data"].get("redo", []))
 
 
-@pytest.mark.parametrize("kind", ["pi", "omp"])
+@pytest.mark.parametrize("kind", ["pi", pytest.param("omp", marks=LONG)])
 def test_every_row_of_what_others_miss(make_stage: MakeStage, kind: str) -> None:
     """One change a turn, then its undo: the table of what today's plugins do."""
     stage = make_stage(kind, with_git=True)

@@ -30,7 +30,7 @@ def text(stage: Stage, name: str) -> str | None:
     return path.read_text().strip() if path.exists() else None
 
 
-@pytest.mark.parametrize("kind", ["pi", "omp"])
+@pytest.mark.parametrize("kind", ["pi", pytest.param("omp", marks=pytest.mark.long)])
 def test_a_fork_finds_what_it_inherited(make_stage: MakeStage, kind: str) -> None:
     stage = make_stage(kind)
     agent = stage.start(on_dialog=restore_files)
@@ -59,7 +59,7 @@ def test_a_fork_finds_what_it_inherited(make_stage: MakeStage, kind: str) -> Non
     assert text(stage, "a.txt") == "3"
 
 
-@pytest.mark.parametrize("kind", ["pi", "omp"])
+@pytest.mark.parametrize("kind", ["pi", pytest.param("omp", marks=pytest.mark.long)])
 def test_compaction_and_a_new_session(make_stage: MakeStage, kind: str) -> None:
     stage = make_stage(kind)
     agent = stage.start(on_dialog=restore_files)
@@ -91,6 +91,7 @@ def test_compaction_and_a_new_session(make_stage: MakeStage, kind: str) -> None:
     assert text(stage, "a.txt") == "1"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["pi", "omp"])
 def test_a_providers_retry_makes_no_second_state(make_stage: MakeStage, kind: str) -> None:
     stage = make_stage(kind)
@@ -176,7 +177,7 @@ def test_the_prompts_text_comes_back(make_stage: MakeStage) -> None:
     assert [e["text"] for e in set_text] == [prompt]
 
 
-@pytest.mark.parametrize("kind", ["pi", "omp"])
+@pytest.mark.parametrize("kind", ["pi", pytest.param("omp", marks=pytest.mark.long)])
 def test_the_tree_asks_and_the_safe_choice_is_first(make_stage: MakeStage, kind: str) -> None:
     stage = make_stage(kind)
     answers: list[Json] = []

@@ -109,7 +109,7 @@ def test_ask(make_stage: MakeStage, answer: bool, mounted: bool) -> None:
     assert stage.served.is_mounted() is mounted
 
 
-@pytest.mark.parametrize("mode", ["text", "json"])
+@pytest.mark.parametrize("mode", ["text", pytest.param("json", marks=pytest.mark.long)])
 def test_print_mode_never_asks(make_stage: MakeStage, mode: str) -> None:
     stage = make_stage("pi", settings='on_exit = "leave"')
     first = stage.model.bash("turn1", "echo 1 > a.txt")

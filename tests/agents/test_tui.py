@@ -45,7 +45,7 @@ def pick_in_tree(stage: Stage, tui: Tui, *ups: str) -> None:
         tui.keys("Enter", pause=0.1)
 
 
-@pytest.mark.parametrize("kind", ["pi", "omp"])
+@pytest.mark.parametrize("kind", ["pi", pytest.param("omp", marks=pytest.mark.long)])
 def test_a_person_goes_through_the_tree(make_stage: MakeStage, kind: str) -> None:
     need_programs("tmux")
     stage = make_stage(kind, filled=False)

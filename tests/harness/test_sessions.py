@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from harness.sessions import Recorded, Sessions, State
+from harness.sessions import Recorded, Sessions, State, pinned
+from store.home import Home, WorkspaceIdentity
+from store.refs import CheckpointId
 
 
 class Everything:
@@ -103,8 +106,6 @@ def test_a_circle_of_parents_ends(sessions: Sessions) -> None:
 
 
 def test_the_last_of_those_for_whom_it_is_served(sessions: Sessions) -> None:
-    import os
-
     me = os.getpid()
     sessions.open("a", pid=me, owns=True)
     sessions.open("b", pid=me)
@@ -124,3 +125,30 @@ def test_threads_that_record_the_same_agree(sessions: Sessions) -> None:
         thread.join()
     assert len({one.checkpoint for one in answers}) == 1
     assert sum(one.created for one in answers) == 1
+
+
+def test_what_a_living_session_stands_on_is_kept(tmp_path: Path) -> None:
+    home = Home.open(str(tmp_path / "home"))
+    base = tmp_path / "workspace"
+    base.mkdir()
+    descriptor = os.open(base, os.O_RDONLY)
+    store = home.workspace(WorkspaceIdentity.of(descriptor), os.fsencode(base))
+    os.close(descriptor)
+    made = [store.history.begin(None, kind="base")]
+    for _ in range(4):
+        made.append(store.history.begin(made[-1].id))
+    named = store.history.begin(made[-1].id, session="a script", node="n")
+    sessions = Sessions(store.path, lambda id: CheckpointId(id) in store.history, lambda: 1)
+    alive = tmp_path / "alive.jsonl"
+    alive.write_text("")
+    sessions.open("parent", file=str(tmp_path / "gone.jsonl"))
+    sessions.open("child", parent="parent", file=str(alive))
+    sessions.open("dead", file=str(tmp_path / "gone.jsonl"))
+    sessions.record("parent", "a", made[1].id)
+    sessions.record("child", "b", made[2].id)
+    sessions.record("dead", "c", made[3].id)
+    sessions.close()
+    store.close()
+    assert pinned(home) == {made[1].id, made[2].id, named.id}
+    alive.unlink()
+    assert pinned(home) == {named.id}
