@@ -44,10 +44,10 @@ class Scanned:
     def die(self) -> None:
         """What kill -9 leaves: open files are closed and locks let go, nothing else happens."""
         ws = self.ws
-        ws._sealing.stop()
-        ws.store.close()
-        ws._store_lock.release()
-        ws._platform.close(ws._top)
+        ws.timeline.sealing.stop()
+        ws.timeline.store.close()
+        ws._lock.release()
+        ws.timeline.platform.close(ws.timeline.top)
         ws._opened = False
         ws._over.set()
 

@@ -57,7 +57,7 @@ def test_a_clock_in_the_future_and_back(scanned: Scanned, monkeypatch: pytest.Mo
     path = scanned.write("f", "0000")
     monkeypatch.setattr("vfs.scan.reading.now_ns", lambda: time.time_ns() - 3600 * 10**9)
     ws = scanned.start()
-    record = ws._scanner.index.file(b"f")
+    record = ws.timeline.scanner.index.file(b"f")
     assert record is not None
     assert record.racy
     path.write_text("1111")
@@ -193,7 +193,7 @@ def test_everything_that_a_file_is(scanned: Scanned) -> None:
     ws.undo()
     assert not capture(top, times=False).differences(before)
     assert (top / "sparse").stat().st_blocks < 1000
-    assert ws.home.objects.bytes_used() < 200_000
+    assert ws.timeline.home.objects.bytes_used() < 200_000
 
 
 def test_unchanged_files_keep_inode_and_mtime(scanned: Scanned) -> None:
@@ -291,12 +291,12 @@ def test_a_damaged_object_is_found_before_anything_moves(scanned: Scanned) -> No
     path = scanned.write("d/f", "x" * 1000)
     scanned.write("g", "first")
     ws = scanned.start()
-    found = ws._scanner.index.file(b"d/f")
+    found = ws.timeline.scanner.index.file(b"d/f")
     assert found is not None
     path.write_text("y" * 1000)
     scanned.write("g", "second")
     ws.checkpoint()
-    blob = ws.home.objects.path(found.entry.content.ref)  # type: ignore[union-attr]
+    blob = ws.timeline.home.objects.path(found.entry.content.ref)  # type: ignore[union-attr]
     os.chmod(blob, 0o600)
     with open(blob, "r+b") as file:
         file.write(b"z")
@@ -344,7 +344,7 @@ def test_lost_records_only_cost_time(scanned: Scanned) -> None:
     ws.undo()
     ws.unmount()
     ws.close()
-    os.unlink(ws._index_path)
+    os.unlink(ws.timeline.index_path)
     ws = scanned.start()
     assert {change.kind for change in ws.diff().changes} <= {"mode"}
     os.rename(scanned.path / "d0", scanned.path / "moved")

@@ -133,7 +133,7 @@ def test_case_only_renames(there: Scanned) -> None:
     there.write("readme", "text")
     there.write("Dir/inside", "text")
     ws = there.start()
-    assert ignores_case(ws._platform, ws._top)
+    assert ignores_case(ws.timeline.platform, ws.timeline.top)
     for name, other in (("readme", "README"), ("Dir", "dir")):
         os.rename(there.path / name, there.path / "between")
         os.rename(there.path / "between", there.path / other)
@@ -159,12 +159,15 @@ def test_names_that_would_collide_are_refused(there: Scanned, tmp_path: Path) ->
         source.write("a", "one")
         source.write("A", "two")
         other = source.start()
-        layer = other._pending.get(other.head.head) or other.store.history.get(other.head.head).layer
-        scope = other.store.history.scope(other.head.head)
+        layer = (
+            other.timeline.pending.get(other.timeline.head.head)
+            or other.timeline.store.history.get(other.timeline.head.head).layer
+        )
+        scope = other.timeline.store.history.scope(other.timeline.head.head)
     finally:
         source.stop()
     ws = there.start()
-    made = ws.store.history.begin(ws.head.head, layer=layer, scope=scope)
+    made = ws.timeline.store.history.begin(ws.timeline.head.head, layer=layer, scope=scope)
     with pytest.raises(RefusedError, match="one name"):
         ws.restore(made.id)
     assert there.names() == ["plain"]

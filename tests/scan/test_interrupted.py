@@ -137,7 +137,7 @@ def test_every_step(scanned: Scanned, counter: Counter) -> None:
             status = ws.status()
             assert status.head == (target if finished else head), at
             assert not status.dirty, (at, ws.diff().changes)
-            assert not ws._restore_file.read(), at
+            assert not ws.timeline.restore_file.read(), at
             if finished:
                 ws.redo()
                 assert not state(scanned.path).differences(old), at

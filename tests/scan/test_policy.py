@@ -233,9 +233,9 @@ def test_the_policy_is_stored_with_the_checkpoint(repo: Scanned) -> None:
     repo.write(".git/info/exclude", "secret\n")
     repo.write("secret")
     ws = repo.start(Policy(max_bytes=77))
-    ref = ws.store.history.scope(ws.checkpoint().id)
+    ref = ws.timeline.store.history.scope(ws.checkpoint().id)
     assert ref is not None
-    scope = decode(ws.home.objects.get_node(ref))
+    scope = decode(ws.timeline.home.objects.get_node(ref))
     assert (scope.rules, scope.max_bytes) == ("git", 77)
     assert [(one.path, one.reason) for one in scope.left_out] == [(b"secret", "ignored")]
     assert scope.repositories[0].texts[0].text == b"secret\n"
