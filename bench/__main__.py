@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import checkpoints, footprint, plot, report
+from bench import agent_turns, checkpoints, footprint, plot, report
 from bench.groups import all_groups
 from bench.material import KEPT, Material
 from bench.rounds import Rounds, note
@@ -24,7 +24,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer rounds, smaller sizes")
     parser.add_argument("--rounds", type=int, help="rounds of the workloads (3, quick 1)")
     parser.add_argument(
-        "--only", metavar="WORD", help="only groups whose name contains WORD; also: checkpoints, footprint"
+        "--only", metavar="WORD", help="only groups whose name contains WORD; also: checkpoints, footprint, agents"
     )
     parser.add_argument("--targets", metavar="NAME,...", help="only these columns")
     parser.add_argument("--directory", type=Path, default=KEPT, help="where to work: decides the disk (%(default)s)")
@@ -57,6 +57,12 @@ def main() -> int:
                 costs(sheet, scratch, options, channel)
             except Exception as error:
                 failures.append(f"checkpoints and footprint, {channel}: {type(error).__name__}: {error}")
+                note(f"FAILED {failures[-1]}")
+        if options.only in (None, "agents"):
+            try:
+                agent_turns.add_to(sheet, (1000, 10_000) if options.quick else agent_turns.SIZES)
+            except Exception as error:
+                failures.append(f"turns of an agent: {type(error).__name__}: {error}")
                 note(f"FAILED {failures[-1]}")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -17,11 +17,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.checkpoints import fill
+from bench.samples import Goal, Sheet
 from tests.agents import toolchain
 from tests.agents.rpc import Agent
-from tests.agents.stage import Stage, until
+from tests.agents.stage import Stage
 from tests.served import Plyfs
 
+GROUP = "turn of an agent"
 SIZES = (1000, 10_000, 50_000)
 TURNS = 21
 WARM = 3
@@ -104,8 +106,19 @@ def _measure_size(top: Path, size: int, turns: int) -> list[Row]:
                 rows[how].undos.append(agent.command("/undo", quiet=0.02))
             for _ in range(5):
                 rows[how].redos.append(agent.command("/redo", quiet=0.02))
-            until(lambda agent=agent: agent.drain(0.05) or True)
+            agent.drain(0.05)
     return list(rows.values())
+
+
+def add_to(sheet: Sheet, sizes: tuple[int, ...]) -> None:
+    """Measure, as a part of the whole bench."""
+    rows = measure(sizes)
+    base = {row.size: row.turn for row in rows if row.how == "none"}
+    for row in rows:
+        if row.how == "mounted":
+            goals = (Goal(GOAL_SECONDS * 1000, None),)
+            line = sheet.line(GROUP, f"more for a turn of Pi, {row.size:,} files", "ms", goals)
+            line.add("plyfs direct", (row.turn - base[row.size]) * 1000)
 
 
 def table(rows: list[Row]) -> str:
