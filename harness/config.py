@@ -55,8 +55,8 @@ class RetentionConfig(Section, frozen=True):
 
 
 class ScanConfig(Section, frozen=True):
-    """Scanner mode. ``all``: what git ignores is captured too. Larger files than ``max_file_bytes`` are left out; 0 sets
-    no limit.
+    """Scanner mode. ``all``: what git ignores is captured too. Larger files than ``max_file_bytes`` are left out; 0
+    sets no limit.
     """
 
     all: bool = False

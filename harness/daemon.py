@@ -19,6 +19,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import trio
 
 from harness import messages, preload, refusals
@@ -81,6 +82,9 @@ class Report:
     def begin(self, options: ServeOptions) -> None:
         """The configuration is known."""
 
+    def progress(self, data: object) -> None:
+        """How far starting is."""
+
     def ready(self, result: messages.MountResult) -> bool:
         """It serves; False if nobody wants that any more."""
         raise NotImplementedError
@@ -91,7 +95,7 @@ class Report:
 
 
 class PipeReport(Report):
-    """One line on the readiness pipe."""
+    """Lines on the readiness pipe: how far it is, and then what became of it."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_inheritable(descriptor, False)
@@ -100,6 +104,14 @@ class PipeReport(Report):
     def begin(self, options: ServeOptions) -> None:
         """Log to the file from now on."""
         log_to_file(log_path(options.workspace), options.config.log)
+
+    def progress(self, data: object) -> None:
+        """Tell it, as long as the pipe is open."""
+        if self._descriptor >= 0:
+            try:
+                os.write(self._descriptor, messages.line({"progress": data}))
+            except BrokenPipeError:
+                pass
 
     def ready(self, result: messages.MountResult) -> bool:
         """Tell it, and close the pipe."""
@@ -160,6 +172,8 @@ class Daemon:
         request = self._request
         self._registry.create()
         config = load(request.workspace)
+        if request.all is not None:
+            config = msgspec.structs.replace(config, scan=msgspec.structs.replace(config.scan, all=request.all))
         options = ServeOptions(
             workspace=request.workspace,
             mountpoint=request.mountpoint,
@@ -197,6 +211,8 @@ class Daemon:
 
     def _hear(self, name: str, data: object) -> None:
         """Pass on what the served workspace tells. Of its calls the server tells itself, when they are answered."""
+        if name == "progress":
+            self._report.progress(data)
         if name not in CALL_EVENTS:
             self._events.publish_from_thread(name, data)
 

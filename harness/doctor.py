@@ -184,6 +184,7 @@ def examine(registry: Registry, terminal: Terminal) -> list[Finding]:
     found = _permissions(registry)
     for entry in registry.all():
         found += _daemon(registry, entry, terminal)
+    found += _restores(registry)
     found += _mounts(registry)
     found += _leftovers(registry)
     return found
@@ -229,6 +230,33 @@ def _daemon(registry: Registry, entry: Entry, terminal: Terminal) -> list[Findin
             detail = f"process {entry.pid} answers, but its mount is {state}; `kill {entry.pid}` and mount again"
             return [Finding("mount", entry.mountpoint, "found", detail)]
     return []
+
+
+def _restores(registry: Registry) -> list[Finding]:
+    """Restores of scanned workspaces that a crash interrupted and that no daemon has finished yet."""
+    if not os.path.isdir(os.path.join(home_directory(), "workspaces")):
+        return []
+    from store.home import Home
+    from vfs.scan.restoring import RestoreFile
+
+    found = []
+    try:
+        home = Home.open()
+        for record in home.workspaces():
+            path = os.fsdecode(record.path)
+            entry = registry.read(path)
+            if entry is not None and entry.is_alive():
+                continue
+            restoring = RestoreFile(os.path.join(home.by_id(record.id).path, b"scan"), home.disk).read()
+            if restoring is not None:
+                detail = (
+                    f"a restore to {restoring.target} was interrupted: `plyfs mount {path} --mode scan` finishes it"
+                )
+                detail += f"; `plyfs restore {restoring.saved or restoring.parent}` then goes back"
+                found.append(Finding("restore", path, "found", detail))
+    except (StoreError, OSError) as error:
+        found.append(Finding("restore", home_directory(), "failed", str(error)))
+    return found
 
 
 def _mounts(registry: Registry) -> list[Finding]:

@@ -62,7 +62,16 @@ def launch(request: dict[str, Any], waiting: Callable[[float], None] | None = No
 def _outcome(reader: int, workspace: str, waiting: Callable[[float], None] | None) -> dict[str, Any]:
     started = time.monotonic()
     data = b""
-    while b"\n" not in data:
+    while True:
+        line, end, rest = data.partition(b"\n")
+        if end:
+            value = quick_json.loads(line)
+            if "progress" not in value:
+                break
+            if waiting is not None and hasattr(waiting, "progress"):
+                waiting.progress(value["progress"])
+            data = rest
+            continue
         if waiting is not None and not select.select([reader], [], [], 0.1)[0]:
             waiting(time.monotonic() - started)
             continue
@@ -74,7 +83,6 @@ def _outcome(reader: int, workspace: str, waiting: Callable[[float], None] | Non
                 f"its log has more: {log_path(workspace)}",
             )
         data += more
-    value = quick_json.loads(data.partition(b"\n")[0])
     if "error" in value:
         raise PlyfsError.from_body(value["error"])
     result: dict[str, Any] = value["ready"]

@@ -22,12 +22,16 @@ ChannelName: TypeAlias = Literal["auto", "direct", "pyfuse3"]
 
 
 class ServeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What somebody asked for; None leaves it to the configuration. Kept in the registry, to be asked again."""
+    """What somebody asked for; None leaves it to the configuration. Kept in the registry, to be asked again.
+
+    ``all``: a scan captures what git ignores, too.
+    """
 
     workspace: str
     mountpoint: str | None = None
     mode: Mode | None = None
     channel: ChannelName | None = None
+    all: bool | None = None
 
 
 class ServeOptions(msgspec.Struct, frozen=True):

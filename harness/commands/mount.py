@@ -26,6 +26,7 @@ def configure(syntax: Syntax, name: str) -> None:
     syntax.option("--at", name="point", metavar="DIR", help="mount at this empty directory, not in place")
     syntax.option("--mode", choices=MODES, help="how to serve it")
     syntax.option("--channel", choices=CHANNELS, help="what speaks FUSE")
+    syntax.flag("--all", help="when scanning, capture what git ignores too")
     syntax.flag("--foreground", help="serve in this process, until a signal or unmount")
 
 
@@ -37,6 +38,7 @@ def run(invocation: Invocation) -> int:
         "mountpoint": None if options.point is None else refusals.resolve(options.point),
         "mode": options.mode,
         "channel": options.channel,
+        "all": options.all or None,
     }
     if options.foreground:
         return _foreground(invocation, request)
