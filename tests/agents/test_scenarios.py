@@ -80,12 +80,9 @@ def leaf(stage: Stage, agent: Agent) -> str:
 )
 def test_files_follow_the_conversation(make_stage: MakeStage, kind: str, with_git: bool, mode: str) -> None:
     stage = make_stage(kind, with_git, mode)
-    left_out: frozenset[str] = frozenset()
-    if mode == "scan":
-        # What a scan's rules leave out: ignored files, and what is bigger than its limit.
-        left_out = frozenset(
-            {"node_modules", "ignored.log", "new.log", "big.bin"} if with_git else {"node_modules", "big.bin"}
-        )
+    # What a scan's rules leave out: what git ignores.
+    ignored = frozenset({"node_modules", "ignored.log", "new.log"})
+    left_out = ignored if mode == "scan" and with_git else frozenset()
     see = Observer(stage, left_out)
     agent = stage.start(on_dialog=restore_too)
     stage.served_by(agent)

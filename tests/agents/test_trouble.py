@@ -166,3 +166,21 @@ def test_plyfs_run(make_stage: MakeStage) -> None:
     assert not stage.served.is_mounted()
     assert (stage.workspace / "a.txt").read_text() == "1\n"
     assert [row["changed"] for row in stage.states()["checkpoints"] if row["kind"] == "user"] == [1]
+
+
+def test_an_agent_that_starts_while_the_last_one_is_still_leaving(make_stage: MakeStage) -> None:
+    stage = make_stage("pi")
+    for number in range(3):
+        agent = stage.start(*(["--continue"] if number else []))
+        stage.served_by(agent)
+        agent.prompt(
+            stage.model.bash(f"turn{number}", f"echo {number} >> a.txt; head -c 3000000 /dev/zero > big{number}")
+        )
+        agent.close()
+    agent = stage.start("--continue")
+    stage.served_by(agent)
+    until(lambda: agent.drain(0.3) or stage.served.is_mounted())
+    for wanted in ("0\n1\n", "0\n", None):
+        stage.do(agent, "/undo")
+        path = stage.workspace / "a.txt"
+        assert (path.read_text() if path.exists() else None) == wanted

@@ -15,6 +15,7 @@ import { Travel } from "./travel.ts";
 import { type Status, Workspace } from "./workspace.ts";
 
 const POLL_MS = 3000;
+const YOUNG_MS = 15_000;
 /** After its tree has moved an agent draws the conversation anew, and wipes away what was said before. */
 const REDRAW_MS = 150;
 /** Something is not served, and that is all right. */
@@ -98,6 +99,12 @@ class Extension {
       over: false,
     };
     workspace.onChange = () => this.#show(session, ctx);
+    const began = Date.now();
+    workspace.onGone = () => {
+      // It was being unmounted for the sake of a session before this one. Later on it is somebody's wish.
+      if (session.over || Date.now() - began > YOUNG_MS) return;
+      this.#work = session.ready = this.#guarded(ctx, () => this.#start(session, ctx));
+    };
     this.#session = session;
     session.ready = this.#guarded(ctx, () => this.#start(session, ctx));
     this.#work = session.ready;
@@ -106,7 +113,9 @@ class Extension {
 
   async #start(session: Session, ctx: Context): Promise<void> {
     const { workspace } = session;
+    clearInterval(session.timer);
     try {
+      await workspace.settled();
       if (!(await workspace.attach()) && !(await this.#mount(session, ctx))) {
         this.#show(session, ctx);
         return;
@@ -162,6 +171,7 @@ class Extension {
     session.over = true;
     clearInterval(session.timer);
     session.workspace.onChange = () => {};
+    session.workspace.onGone = () => {};
     session.workspace.close();
   }
 

@@ -47,6 +47,7 @@ export interface Status {
 export type Life = "off" | "absent" | "starting" | "serving" | "dead";
 
 const PROTOCOL = 1;
+const SETTLE_MS = 10_000;
 
 export class Workspace {
   life: Life = "absent";
@@ -59,6 +60,8 @@ export class Workspace {
   owns = false;
   onChange: () => void = () => {};
   onEvent: (event: DaemonEvent) => void = () => {};
+  /** Somebody has unmounted it. */
+  onGone: () => void = () => {};
   readonly cwd: string;
   #connection: Connection | undefined;
   #served: Served | undefined;
@@ -193,6 +196,15 @@ export class Workspace {
       this.#become("dead");
     } else {
       this.#become("absent");
+      this.onGone();
+    }
+  }
+
+  /** Return when no daemon is about to go, as the one of a session that has just ended may be. */
+  async settled(): Promise<void> {
+    const deadline = Date.now() + SETTLE_MS;
+    while (find(this.cwd)?.state === "stopping" && Date.now() < deadline) {
+      await new Promise((resolve) => setTimeout(resolve, 50));
     }
   }
 
