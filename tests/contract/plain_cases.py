@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 MOMENT_NS = 1_600_000_000_123_456_789
 RENAME_NOREPLACE, RENAME_EXCHANGE = 1, 2
+DEEP = "d" * 200
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -289,6 +290,19 @@ def old_content_is_changed_in_part(top: Path) -> object:
 
 
 @case(contents)
+def old_content_is_copied(top: Path) -> object:
+    source, target = os.open(top / "append", os.O_RDWR), os.open(top / "copy", os.O_CREAT | os.O_RDWR)
+    count = os.copy_file_range(source, target, 5000, 100, 50)
+    os.pwrite(source, b"changed afterwards", 100)
+    within = os.copy_file_range(target, target, 1000, 0, 20_000)
+    overlapping = seen(os.copy_file_range, target, target, 1000, 0, 10)
+    copied = os.pread(target, 30_000, 0)
+    os.close(source)
+    os.close(target)
+    return [count, within, overlapping, copied]
+
+
+@case(contents)
 def a_sparse_file_stays_sparse(top: Path) -> object:
     fd = os.open(top / "sparse", os.O_RDWR)
     answers: list[object] = [os.fstat(fd).st_blocks < 64]
@@ -351,6 +365,50 @@ def a_large_directory_changes(top: Path) -> object:
     with os.scandir(top) as entries:
         agree = all(entry.inode() == os.lstat(entry.path).st_ino for entry in entries)
     return [agree, names(top), names(top / "sub")]
+
+
+def deeper_than_a_path(top: Path) -> None:
+    """Directories whose path from ``top`` on is longer than PATH_MAX."""
+    at = os.open(top, os.O_RDONLY)
+    for number in range(24):
+        os.mkdir(DEEP, dir_fd=at)
+        below = os.open(DEEP, os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+        for name in (f"file-{number}", f"other-{number}"):
+            fd = os.open(name, os.O_CREAT | os.O_WRONLY, dir_fd=at)
+            os.write(fd, b"there before")
+            os.close(fd)
+    os.close(at)
+
+
+@case(deeper_than_a_path)
+def deeper_than_any_path(top: Path) -> object:
+    """Changes at the bottom, then at the top: everything below keeps being found."""
+    found: list[object] = []
+
+    def descend() -> int:
+        at = os.open(top, os.O_RDONLY)
+        for _ in range(24):
+            below = os.open(DEEP, os.O_RDONLY, dir_fd=at)
+            os.close(at)
+            at = below
+            found.append([(name, os.stat(name, dir_fd=at).st_size) for name in sorted(os.listdir(at)) if name != DEEP])
+        return at
+
+    at = descend()
+    fd = os.open("file-23", os.O_RDWR, dir_fd=at)
+    os.pwrite(fd, b"changed", 5)
+    found.append(os.pread(fd, 100, 0))
+    os.close(fd)
+    os.mkdir("new", dir_fd=at)
+    os.rename("other-23", "new/renamed", src_dir_fd=at, dst_dir_fd=at)
+    os.close(at)
+    os.rename(top / DEEP, top / "moved")
+    os.mkdir(top / DEEP)
+    os.rename(top / "moved" / DEEP, top / DEEP / DEEP)
+    os.close(descend())
+    return found
 
 
 @case(some_tree)

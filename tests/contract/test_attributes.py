@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import stat
@@ -17,6 +18,7 @@ from tests.contract.servers import Server
 pytestmark = [pytest.mark.mounted, pytest.mark.timeout(60)]
 
 NOBODY = 65534
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def as_nobody(code: str, *arguments: object) -> str:
@@ -212,6 +214,26 @@ def test_extended_attributes(place: Path) -> None:
         os.getxattr(place / "f", "user.one")
     with pytest.raises(OSError, match=rf"\[Errno {errno.ENODATA}\]"):
         os.removexattr(place / "f", "user.one")
+
+
+def test_sizes_of_extended_attributes(place: Path) -> None:
+    (place / "f").touch()
+    os.setxattr(place / "f", "user.aaa", b"12345")
+    path, room = os.fsencode(place / "f"), ctypes.create_string_buffer(100)
+
+    def asked(size: int) -> list[int]:
+        answers = []
+        for answer in (_libc.listxattr(path, room, size), _libc.getxattr(path, b"user.aaa", room, size)):
+            answers.append(answer if answer >= 0 else -ctypes.get_errno())
+        return answers
+
+    assert asked(0) == asked(100) == [9, 5]
+    assert asked(9) == [9, 5]
+    assert asked(5) == [-errno.ERANGE, 5]
+    assert asked(4) == [-errno.ERANGE, -errno.ERANGE]
+    os.setxattr(place / "f", "user." + "n" * 250, b"longest")
+    with pytest.raises(OSError, match=rf"\[Errno {errno.ERANGE}\]"):
+        os.setxattr(place / "f", "user." + "n" * 251, b"too long")
 
 
 @pytest.mark.root

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import mmap
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,17 @@ def test_append_always_goes_to_the_end(place: Path) -> None:
     assert (place / "a").read_bytes() == b"".join(b"%03d\n" % number for number in range(50))
     os.close(one)
     os.close(two)
+
+
+def test_processes_that_append_lose_nothing(place: Path) -> None:
+    code = (
+        "import os, sys\nf = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY | os.O_APPEND)\n"
+        "for _ in range(300): os.write(f, sys.argv[2].encode() * 99 + b'\\n')"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code, place / "log", letter]) for letter in "abc"]
+    assert [writer.wait(40) for writer in writers] == [0, 0, 0]
+    lines = (place / "log").read_text().splitlines()
+    assert sorted(lines) == sorted(letter * 99 for letter in "abc" * 300)
 
 
 def test_truncation_and_growth(place: Path) -> None:
@@ -240,6 +252,44 @@ def test_a_program_runs_from_the_mount_and_can_be_replaced(place: Path) -> None:
     (place / "next").chmod(0o755)
     os.rename(place / "next", place / "tool")
     assert subprocess.run([place / "tool"], capture_output=True, check=True, timeout=10).stdout == b"two\n"
+
+
+def test_a_running_program_cannot_be_written_to_but_replaced(place: Path) -> None:
+    shutil.copy("/bin/sleep", place / "tool")
+    running = subprocess.Popen([place / "tool", "30"])
+    try:
+        for act in (lambda: os.open(place / "tool", os.O_WRONLY), lambda: os.truncate(place / "tool", 0)):
+            with pytest.raises(OSError, match=rf"\[Errno {errno.ETXTBSY}\]"):
+                act()
+        shutil.copy("/bin/true", place / "next")
+        os.rename(place / "next", place / "tool")
+        assert running.poll() is None
+        assert subprocess.run([place / "tool"], timeout=10, check=False).returncode == 0
+    finally:
+        running.kill()
+        running.wait()
+
+
+@pytest.mark.parametrize(
+    "flags", [os.O_NOATIME, os.O_SYNC, os.O_DSYNC, os.O_APPEND, os.O_TRUNC, os.O_APPEND | os.O_TRUNC]
+)
+def test_flags_of_open(place: Path, flags: int) -> None:
+    (place / "f").write_bytes(b"0123456789")
+    fd = os.open(place / "f", os.O_RDWR | flags)
+    os.write(fd, b"ab")
+    os.close(fd)
+    before = b"" if flags & os.O_TRUNC else b"0123456789"
+    assert (place / "f").read_bytes() == (before + b"ab" if flags & os.O_APPEND else b"ab" + before[2:])
+
+
+def test_a_file_that_may_only_be_written_to(place: Path) -> None:
+    (place / "f").write_bytes(b"x" * 10_000)
+    (place / "f").chmod(0o200)
+    fd = os.open(place / "f", os.O_WRONLY)
+    os.pwrite(fd, b"y", 5000)
+    os.close(fd)
+    (place / "f").chmod(0o600)
+    assert (place / "f").read_bytes() == b"x" * 5000 + b"y" + b"x" * 4999
 
 
 def test_a_lock_file_renamed_into_place_is_never_missing_nor_short(place: Path) -> None:
