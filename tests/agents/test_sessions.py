@@ -89,6 +89,8 @@ def test_compaction_and_a_new_session(make_stage: MakeStage, kind: str) -> None:
     agent.drain(0.3)
     stage.do(agent, "/undo")
     assert text(stage, "a.txt") == "1"
+    agent.close()
+    until(lambda: not stage.served.is_mounted() and text(stage, "a.txt") == "1", 30)
 
 
 @pytest.mark.long

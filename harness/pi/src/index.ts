@@ -85,7 +85,15 @@ class Extension {
   // The session's life
 
   #begin(ctx: Context): Promise<unknown> {
-    if (this.#session) this.#close(this.#session);
+    const old = this.#session;
+    if (old) {
+      // Oh My Pi goes on in the same process with another session.
+      old.over = true;
+      void old.states.leave().then(
+        () => this.#close(old),
+        () => this.#close(old),
+      );
+    }
     const workspace = new Workspace(ctx.cwd);
     const states = new States(workspace, ctx.sessionManager.getSessionId());
     const words = wordsFor("auto");
