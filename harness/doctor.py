@@ -21,7 +21,7 @@ from harness.failure import PlyfsError
 from harness.launch import launch
 from harness.registry import Claim, Entry, Registry, home_directory, is_below, unlink_if_there
 from store.errors import StoreError
-from vfs import mountinfo, mountpoint
+from vfs.channels import mountinfo, mountpoint
 
 if TYPE_CHECKING:
     from harness.terminal import Terminal

@@ -1,7 +1,7 @@
 """Looking at a workspace that nothing serves now: its history, from the store alone, changing nothing.
 
 Owns the read-only answers to ``log``, ``status``, ``diff`` between checkpoints, ``cat`` and ``ls``. What changes the
-workspace, or speaks of its present state, needs a daemon. Does not own how trees are read (``vfs.view``).
+workspace, or speaks of its present state, needs a daemon. Does not own how trees are read (``vfs.trees.view``).
 
 Concurrency: one command, one thread; a daemon that starts meanwhile only adds to what is read.
 """
@@ -22,12 +22,12 @@ from store.format import Directory, Regular, Symlink
 from store.history import Head
 from store.home import Home, WorkspaceIdentity, WorkspaceStore
 from store.journal import read_journal
-from vfs import diff, patch
-from vfs.apply import open_attic
-from vfs.contents import Contents
-from vfs.host import Host
+from vfs.apply.whole import open_attic
 from vfs.mounted import entry_size, listed
 from vfs.roots import Roots
+from vfs.trees import diff, patch
+from vfs.trees.contents import Contents
+from vfs.trees.host import Host
 from vfs.workspace import (
     CheckpointResult,
     DiffResult,
@@ -40,7 +40,7 @@ from vfs.workspace import (
 )
 
 if TYPE_CHECKING:
-    from vfs.view import Present, View
+    from vfs.trees.view import Present, View
 
 
 def answer(path: str, method: str, params: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import tempfile
 
 from harness.failure import PlyfsError
 from harness.registry import Registry, is_below
-from vfs.mountinfo import Mount, mounts
+from vfs.channels.mountinfo import Mount, mounts
 
 PSEUDO_TYPES = frozenset(
     {
@@ -176,7 +176,7 @@ def check_fuse(really: bool = False) -> None:
 
 def _try_mounting() -> None:
     """A container may have the device and forbid mounting all the same: only trying tells."""
-    from vfs import mountpoint
+    from vfs.channels import mountpoint
 
     point = tempfile.mkdtemp(prefix="plyfs-")
     try:

@@ -261,7 +261,7 @@ class Channel(Protocol):
         ...
 
     def start(self) -> None:
-        """Mount and serve; returns when the mount answers. Raises ``vfs.mountpoint.MountError``."""
+        """Mount and serve; returns when the mount answers. Raises ``vfs.channels.mountpoint.MountError``."""
         ...
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -270,7 +270,7 @@ class Channel(Protocol):
 
     def stop(self, lazy: bool = False) -> None:
         """Unmount, then wait. ``lazy`` detaches at once and lets open files live until they are closed (and does not
-        wait for that). Raises ``vfs.mountpoint.BusyError`` while files are open there and not ``lazy``.
+        wait for that). Raises ``vfs.channels.mountpoint.BusyError`` while files are open there and not ``lazy``.
         """
         ...
 

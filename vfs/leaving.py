@@ -20,13 +20,15 @@ from store.history import Head
 from store.home import WorkspaceStore
 from store.nodes import settled
 from store.refs import CheckpointId, LayerRef
-from vfs import absence, apply, identities, overlaid
-from vfs.apply import Applied
+from vfs.apply import whole as apply
+from vfs.apply.whole import Applied
+from vfs.base import absence, overlaid
+from vfs.channels.users import users
 from vfs.errors import FsError
+from vfs.live import identities
+from vfs.live.tree import Tree
 from vfs.opening import store_layer
-from vfs.tree import Tree
-from vfs.users import users
-from vfs.view import View, join
+from vfs.trees.view import View, join
 from vfs.workspace import ConflictError, UnmountResult, WorkspaceError
 
 if TYPE_CHECKING:

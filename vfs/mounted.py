@@ -24,25 +24,28 @@ from store.history import Checkpoint
 from store.home import Home, WorkspaceStore
 from store.nodes import FreshRegular
 from store.refs import CheckpointId
-from vfs import absence, apply, leaving, overlaid, patch
+from vfs import leaving
+from vfs.apply import whole as apply
+from vfs.base import absence, overlaid
 from vfs.channel import Channel, Invalidations, Touched
-from vfs.contents import Contents
+from vfs.channels.serving import start_channel
+from vfs.channels.users import users
+from vfs.channels.waker import Waker
 from vfs.errors import FsError
-from vfs.extents import Extents, read_runs
-from vfs.host import Host
-from vfs.inode import Inode
 from vfs.keeper import Keeper
+from vfs.live.extents import Extents, read_runs
+from vfs.live.inode import Inode
+from vfs.live.pending import Pending
+from vfs.live.tree import Root, content_size
 from vfs.opening import Opened, open_store, open_workspace_tree, store_layer
-from vfs.pending import Pending
 from vfs.scan import handover
 from vfs.sealing import Sealing
-from vfs.serving import start_channel
 from vfs.timeline import Move, Moved, Timeline
-from vfs.tree import Root, content_size
-from vfs.users import users
-from vfs.verifying import verify
-from vfs.view import Present, View
-from vfs.waker import Waker
+from vfs.trees import patch
+from vfs.trees.contents import Contents
+from vfs.trees.host import Host
+from vfs.trees.verifying import verify
+from vfs.trees.view import Present, View
 from vfs.workspace import (
     CheckpointResult,
     ConflictError,

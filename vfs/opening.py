@@ -17,20 +17,20 @@ from store.history import Head
 from store.home import Home, WorkspaceIdentity, WorkspaceStore
 from store.lock import Lock
 from store.refs import CheckpointId, LayerRef
-from vfs import identities
-from vfs.apply import open_attic
-from vfs.core import Core
-from vfs.graft import Grafter
-from vfs.host import Host
-from vfs.inode import FIRST_NEW_INO
-from vfs.records import JOURNAL_VERSION, Start
-from vfs.recovery import Journal, Replay, first_free_ino, read_journals
+from vfs.apply.whole import open_attic
+from vfs.live import identities
+from vfs.live.core import Core
+from vfs.live.inode import FIRST_NEW_INO
+from vfs.live.records import JOURNAL_VERSION, Start
+from vfs.live.recovery import Journal, Replay, first_free_ino, read_journals
+from vfs.live.seal import LayerSealer
+from vfs.live.swap import Swap
+from vfs.live.tree import Root
 from vfs.roots import Roots
-from vfs.seal import LayerSealer
-from vfs.swap import Swap
 from vfs.timeline import SealTask
 from vfs.translations import Translations
-from vfs.tree import Root
+from vfs.trees.graft import Grafter
+from vfs.trees.host import Host
 
 
 class Opened(NamedTuple):

@@ -19,13 +19,13 @@ from store.generations import Generations
 from store.history import History
 from store.nodes import Pages
 from store.refs import CheckpointId, LayerRef, NodeRef
-from vfs.contents import Contents
-from vfs.diff import Changed
-from vfs.host import Host
-from vfs.translate import PutStore, steps, translate_all
+from vfs.live.tree import Root
 from vfs.translations import Translations
-from vfs.tree import Root
-from vfs.view import View
+from vfs.trees.contents import Contents
+from vfs.trees.diff import Changed
+from vfs.trees.host import Host
+from vfs.trees.translate import PutStore, steps, translate_all
+from vfs.trees.view import View
 
 CACHED = 64
 """How many trees of sealed checkpoints are kept by reference (a tree itself is a few hundred bytes)."""

@@ -16,12 +16,12 @@ from store.history import History
 from store.nodes import FreshRegular, Pages
 from store.objects import Objects
 from store.refs import CheckpointId
-from vfs.core import Core
 from vfs.errors import FsError
-from vfs.inode import FileInode
-from vfs.pending import Pending
+from vfs.live.core import Core
+from vfs.live.inode import FileInode
+from vfs.live.pending import Pending
+from vfs.live.seal import LayerSealer, settle
 from vfs.roots import Roots
-from vfs.seal import LayerSealer, settle
 from vfs.timeline import SealTask
 
 RETRY_SECONDS = 2.0

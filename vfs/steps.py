@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from store.history import Checkpoint, Head, History
 from store.refs import CheckpointId
-from vfs.diff import Changed
+from vfs.trees.diff import Changed
 from vfs.workspace import NothingToDoError
 
 

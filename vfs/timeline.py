@@ -24,14 +24,16 @@ import msgspec
 from store.history import Checkpoint, CheckpointKind, Head, History
 from store.nodes import same_entry
 from store.refs import CheckpointId, LayerRef
-from vfs import diff, identities, steps
+from vfs import steps
 from vfs.channel import Invalidations, Touched
-from vfs.core import Core
-from vfs.graft import Grafter
-from vfs.records import JOURNAL_VERSION, Start
+from vfs.live import identities
+from vfs.live.core import Core
+from vfs.live.records import JOURNAL_VERSION, Start
+from vfs.live.swap import Swap, Swapped
+from vfs.live.tree import Root
 from vfs.roots import Roots
-from vfs.swap import Swap, Swapped
-from vfs.tree import Root
+from vfs.trees import diff
+from vfs.trees.graft import Grafter
 from vfs.workspace import CheckpointResult, ConflictError
 
 EXACT_COUNT = 256

@@ -21,7 +21,7 @@ from store.disk import make_directories
 
 if TYPE_CHECKING:
     from store.home import Home, WorkspaceStore
-    from vfs.tree import Root
+    from vfs.live.tree import Root
 
 
 class Translations:

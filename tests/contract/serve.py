@@ -23,10 +23,10 @@ from vfs.channel import Channel
 def channel_for(name: str, fs: Any, point: bytes, **options: Any) -> Channel:
     """The channel called ``name``."""
     if name == "pyfuse3":
-        from vfs.pyfuse3_channel import Pyfuse3Channel
+        from vfs.channels.pyfuse3 import Pyfuse3Channel
 
         return Pyfuse3Channel(fs, point, **options)
-    from vfs.direct import DirectChannel
+    from vfs.channels.direct import DirectChannel
 
     return DirectChannel(fs, point, **options)
 

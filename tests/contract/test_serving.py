@@ -127,7 +127,7 @@ def test_lookups_are_counted_exactly(place: Path, server: Server) -> None:
 
 def test_writeback_can_be_chosen() -> None:
     path = open_directory()
-    code = "__import__('vfs.negotiation', fromlist=['Options']).Options(writeback=True)"
+    code = "__import__('vfs.channels.negotiation', fromlist=['Options']).Options(writeback=True)"
     server = Server(path, "direct", options=Evaluated(code))
     try:
         assert server.run("channel.negotiated.writeback")

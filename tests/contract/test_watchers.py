@@ -13,7 +13,7 @@ import pytest
 from tests.contract.inotify import Inotify
 from tests.contract.servers import Server
 from tests.contract.test_caches import SETUP
-from vfs.watchers import parse_marks
+from vfs.channels.watchers import parse_marks
 
 pytestmark = [pytest.mark.mounted, pytest.mark.timeout(60)]
 

@@ -16,7 +16,7 @@ from harness import refusals
 from harness.failure import PlyfsError, exit_status
 from harness.registry import Registry
 from tests.harness.test_registry import entry
-from vfs.mountinfo import Mount, parse
+from vfs.channels.mountinfo import Mount, parse
 
 
 def refused(call: Callable[[], object], code: str, words: str) -> None:

@@ -9,7 +9,7 @@ from store.format import Directory, Regular, Special, Symlink
 from store.refs import Ino
 from tests.model.kernel import ROOT, facts, list_all, read_all
 from tests.model.plain import DIR, LNK, REG, Node, Plain, walk
-from vfs.view import View
+from vfs.trees.view import View
 
 
 class Differs(AssertionError):

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from unittest import mock
 
 import store.nodes
-import vfs.files
-import vfs.namespace
-import vfs.seal
+import vfs.live.files
+import vfs.live.namespace
+import vfs.live.seal
 from store.refs import Ino
 from tests.model import bases
 from tests.model.compare import Differs, Served, compare_view, expect
@@ -47,12 +47,12 @@ from vfs.errors import FsError
 from vfs.workspace import NothingToDoError
 
 SMALL = {
-    (vfs.files, "SPOOL_LIMIT"): 256,
-    (vfs.files, "COPY_AT_ONCE"): 64,
-    (vfs.seal, "CHUNK_BYTES"): 1024,
-    (vfs.seal, "INLINE_MAX"): 16,
-    (vfs.seal, "HOLE_MIN"): 64,
-    (vfs.namespace, "ROWS_AT_ONCE"): 3,
+    (vfs.live.files, "SPOOL_LIMIT"): 256,
+    (vfs.live.files, "COPY_AT_ONCE"): 64,
+    (vfs.live.seal, "CHUNK_BYTES"): 1024,
+    (vfs.live.seal, "INLINE_MAX"): 16,
+    (vfs.live.seal, "HOLE_MIN"): 64,
+    (vfs.live.namespace, "ROWS_AT_ONCE"): 3,
     (store.nodes, "LEAF_MAX"): 4,
 }
 """Limits made small, so that a few bytes and names reach beyond them."""
@@ -296,7 +296,7 @@ class Rig:
         now = self.world.clock.tick()
         keep = keep or not zero
         self.plain.zero(node, offset, length, keep, now)
-        mode = (vfs.files.FALLOC_ZERO_RANGE if zero else vfs.files.FALLOC_PUNCH_HOLE) | int(keep)
+        mode = (vfs.live.files.FALLOC_ZERO_RANGE if zero else vfs.live.files.FALLOC_PUNCH_HOLE) | int(keep)
         self.core.fallocate(Ino(ino), mode, offset, length)
         self.kernel.changed(ino)
 

@@ -16,14 +16,14 @@ from store.disk import Disk
 from store.home import Home
 from store.nodes import FreshRegular
 from store.refs import CheckpointId
-from vfs import identities
-from vfs.contents import Contents
-from vfs.extents import Extents, read_runs
+from vfs.live import identities
+from vfs.live.extents import Extents, read_runs
+from vfs.live.pending import Pending
+from vfs.live.working import WorkingFile
 from vfs.opening import open_store, open_workspace_tree
-from vfs.pending import Pending
 from vfs.sealing import Sealing
 from vfs.timeline import Timeline
-from vfs.working import WorkingFile
+from vfs.trees.contents import Contents
 
 
 class Clock:

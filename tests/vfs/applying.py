@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from tests.vfs.overlay import World
-from vfs.apply import Applied, apply, finish, open_attic
-from vfs.apply_effects import Effects
-from vfs.translate import Step
-from vfs.view import View
+from vfs.apply.effects import Effects
+from vfs.apply.whole import Applied, apply, finish, open_attic
+from vfs.trees.translate import Step
+from vfs.trees.view import View
 
 
 class Crash(BaseException):

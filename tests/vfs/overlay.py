@@ -34,9 +34,9 @@ from store.format import (
 from store.nodes import Pages, settled
 from store.refs import Ino
 from tests.fakes.objects import MemoryObjects
-from vfs.contents import Contents
-from vfs.host import NEW_INO, Host, below
-from vfs.view import View, join, link_key
+from vfs.trees.contents import Contents
+from vfs.trees.host import NEW_INO, Host, below
+from vfs.trees.view import View, join, link_key
 
 
 @dataclass(eq=False)

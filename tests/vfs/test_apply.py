@@ -19,11 +19,11 @@ from store.format import Blob, Directory
 from store.refs import BlobRef
 from tests.vfs.applying import Crash, Stopping, paths, run, step_of
 from tests.vfs.overlay import Overlay, World, assert_same, random_base, random_change, snapshot, snapshot_of
-from vfs.apply import apply, finish, open_attic, plan_apply, resume
-from vfs.apply_effects import Effects
-from vfs.diff import differences
-from vfs.translate import translate
-from vfs.view import View
+from vfs.apply.effects import Effects
+from vfs.apply.whole import apply, finish, open_attic, plan_apply, resume
+from vfs.trees.diff import differences
+from vfs.trees.translate import translate
+from vfs.trees.view import View
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs to be root")
 

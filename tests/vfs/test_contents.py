@@ -11,9 +11,9 @@ from store.errors import DamagedError, FormatError, MissingError
 from store.format import Blob, BlobPiece, Chunked, ChunkList, HolePiece, Inline, Origin, Original, OriginPiece, encode
 from store.refs import BlobRef, NodeRef
 from tests.fakes.objects import MemoryObjects
-from vfs.contents import Contents, Span
 from vfs.errors import FsError
-from vfs.host import Host
+from vfs.trees.contents import Contents, Span
+from vfs.trees.host import Host
 
 MIB = 1 << 20
 

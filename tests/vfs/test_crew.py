@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from vfs.crew import Crew, Member
+from vfs.channels.crew import Crew, Member
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -101,7 +101,7 @@ def test_others_relieve_nobody(office: Office) -> None:
 
 
 def test_the_lookout_sleeps_and_is_roused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vfs.crew.DOZE_TICKS", 2)
+    monkeypatch.setattr("vfs.channels.crew.DOZE_TICKS", 2)
     office = Office(2)
     deadline = time.monotonic() + 10
     while not office.crew.dozing:

@@ -11,8 +11,8 @@ from store.format import Attributes, Directory, Original, Regular
 from store.nodes import NO_CONTENT, Fresh, FreshRegular
 from store.refs import Ino
 from tests.vfs.overlay import Overlay, World, random_base, random_change, snapshot
-from vfs.diff import changes, differences, same
-from vfs.view import View
+from vfs.trees.diff import changes, differences, same
+from vfs.trees.view import View
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ import pytest
 
 from store.refs import Ino
 from tests.fakes.memory_fs import MemoryFs
-from vfs import direct, mountpoint, notify, wire
 from vfs.channel import ROOT, Caller, Invalidations, Negotiated
-from vfs.direct import DirectChannel
-from vfs.disguise import Disguise
-from vfs.dispatch import Dispatcher
-from vfs.wire import INIT_FLAGS
+from vfs.channels import direct, mountpoint, notify, wire
+from vfs.channels.direct import DirectChannel
+from vfs.channels.disguise import Disguise
+from vfs.channels.dispatch import Dispatcher
+from vfs.channels.wire import INIT_FLAGS
 
 pytestmark = pytest.mark.timeout(30)
 

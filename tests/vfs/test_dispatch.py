@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from store.refs import Ino
 from tests.fakes.memory_fs import MemoryFs
-from vfs import wire
 from vfs.channel import ROOT, VALID_SECONDS, Caller
-from vfs.disguise import Appear, Disguise, Touch, Vanish
-from vfs.dispatch import Dispatcher, Reply
+from vfs.channels import wire
+from vfs.channels.disguise import Appear, Disguise, Touch, Vanish
+from vfs.channels.dispatch import Dispatcher, Reply
 from vfs.errors import FsError
 
 ME = Caller(1, 2, 3, 0o022)

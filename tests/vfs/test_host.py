@@ -14,7 +14,7 @@ import pytest
 
 from store.format import Directory, Origin, Original, Regular, Special, Symlink
 from vfs.errors import FsError
-from vfs.host import HASHED_DEVICE, ROOT_INO, Host, below, open_beneath, parent
+from vfs.trees.host import HASHED_DEVICE, ROOT_INO, Host, below, open_beneath, parent
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_what_our_own_mode_forbids_is_opened_up_and_put_back(tmp_path):
         """
         import os, sys
         from store.format import Origin
-        from vfs.host import Host
+        from vfs.trees.host import Host
         top = sys.argv[1]
         os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
         os.makedirs(top + "/shut/inner")

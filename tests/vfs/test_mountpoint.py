@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import lacking, need_programs
 from tests.contract.servers import OPEN_DEVICE, Server, open_directory
-from vfs import mountinfo, mountpoint
+from vfs.channels import mountinfo, mountpoint
 
 NOBODY = 65534
 mounted = pytest.mark.mounted
@@ -311,6 +311,6 @@ def test_a_user_serves(point: Path, channel: str) -> None:
         done = subprocess.run([*inside, "ls", point], capture_output=True, text=True, timeout=30)
         assert "Permission denied" in done.stderr  # not even root may look in
         server.run("channel.stop()")
-        assert server.run(f"__import__('vfs.mountpoint').mountpoint.state({os.fsencode(point)!r})") == "absent"
+        assert server.run(f"__import__('vfs.channels.mountpoint').mountpoint.state({os.fsencode(point)!r})") == "absent"
     finally:
         server.close()

@@ -13,10 +13,10 @@ from store.disk import Disk
 from store.errors import FormatError
 from tests.vfs.applying import run, step_of
 from tests.vfs.overlay import Overlay, World, assert_same, random_base, random_change, snapshot
-from vfs import outside
-from vfs.survey import Surveyed, renew
-from vfs.translate import Step, translate, translate_all
-from vfs.view import View
+from vfs.base import outside
+from vfs.base.survey import Surveyed, renew
+from vfs.trees.translate import Step, translate, translate_all
+from vfs.trees.view import View
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import subprocess
 import pytest
 
 from tests.vfs.overlay import Overlay, World
-from vfs.diff import changes
-from vfs.patch import COMPARED_LINES, line_counts, opcodes, patch
-from vfs.view import View
+from vfs.trees.diff import changes
+from vfs.trees.patch import COMPARED_LINES, line_counts, opcodes, patch
+from vfs.trees.view import View
 
 
 @pytest.fixture

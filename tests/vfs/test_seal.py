@@ -9,10 +9,10 @@ import pytest
 from store.format import CHUNK_BYTES, BlobPiece, Chunked, ChunkList, HolePiece, decode
 from store.nodes import Pages
 from tests.fakes.objects import MemoryObjects
-from vfs.extents import Extents, Run, read_runs
-from vfs.pending import Pending
-from vfs.seal import LayerSealer
-from vfs.sources import BytesSource, Sources
+from vfs.live.extents import Extents, Run, read_runs
+from vfs.live.pending import Pending
+from vfs.live.seal import LayerSealer
+from vfs.live.sources import BytesSource, Sources
 
 KIB = 1024
 

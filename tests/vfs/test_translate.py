@@ -9,9 +9,9 @@ import pytest
 
 from tests.vfs.applying import run, step_of
 from tests.vfs.overlay import Overlay, World, assert_same, random_base, random_change, snapshot, snapshot_of
-from vfs.diff import differences
-from vfs.translate import translate, translate_all
-from vfs.view import View
+from vfs.trees.diff import differences
+from vfs.trees.translate import translate, translate_all
+from vfs.trees.view import View
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def check_random(world: World, seed: int, changes: int = 5) -> None:
 
 def raise_generation(world, steps, view, empty):
     """Nothing was applied: a generation that ends with the base as it was."""
-    from vfs.translate import Step
+    from vfs.trees.translate import Step
 
     steps[-1] = Step(view, empty)
 

@@ -12,7 +12,7 @@ from store.format import Directory, Layer, Linked, Origin, Regular
 from store.nodes import Fresh, FreshDirectory
 from store.refs import Ino
 from tests.vfs.overlay import Overlay, World, assert_same, random_base, random_change, snapshot, snapshot_of
-from vfs.view import View, within
+from vfs.trees.view import View, within
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import lacking
-from vfs import negotiation, wire
+from vfs.channels import negotiation, wire
 
 HEADER = Path("/usr/include/linux/fuse.h")
 CODES = {"uint64_t": "Q", "int64_t": "q", "uint32_t": "I", "int32_t": "i", "uint16_t": "H"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vfs.errors import FsError
-from vfs.working import MOST_OPEN, OpenFiles, WorkingData, WorkingFile
+from vfs.live.working import MOST_OPEN, OpenFiles, WorkingData, WorkingFile
 
 
 @pytest.fixture

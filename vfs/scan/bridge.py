@@ -19,14 +19,14 @@ from store.generations import Generation
 from store.home import Home, WorkspaceStore
 from store.nodes import Pages
 from store.refs import LayerRef
-from vfs.diff import Changed
 from vfs.errors import FsError
-from vfs.host import Host
+from vfs.live.tree import Root
 from vfs.scan.coverage import Coverage
 from vfs.scan.plan import WHY
 from vfs.scan.statindex import DirectoryRecord
-from vfs.tree import Root
-from vfs.view import join
+from vfs.trees.diff import Changed
+from vfs.trees.host import Host
+from vfs.trees.view import join
 
 Names: TypeAlias = "dict[bytes, Names | None]"
 

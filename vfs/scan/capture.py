@@ -35,14 +35,14 @@ from store.format import (
 from store.nodes import Page, Pages
 from store.objects import Objects
 from store.refs import Ino, LayerRef, NodeRef
-from vfs.diff import same
+from vfs.live.tree import Root
 from vfs.scan.platform import Handle, Platform
 from vfs.scan.reading import Read, Reader, Unreadable, Unstable
 from vfs.scan.repository import Repositories
 from vfs.scan.statindex import DirectoryRecord, FileRecord, Inode, StatIndex, now_ns, record_of
 from vfs.scan.walker import Context, Policy, Walk, Wanted
-from vfs.tree import Root
-from vfs.view import View, join, link_key
+from vfs.trees.diff import same
+from vfs.trees.view import View, join, link_key
 from vfs.workspace import WorkspaceError
 
 ROUNDS = 8

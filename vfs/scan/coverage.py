@@ -18,7 +18,7 @@ from store.nodes import ObjectStore
 from store.refs import NodeRef
 from vfs.scan.ignorerules import NONE, Rules
 from vfs.scan.repository import rules_of
-from vfs.view import View, join
+from vfs.trees.view import View, join
 
 GIT = b".git"
 IGNORE = b".gitignore"

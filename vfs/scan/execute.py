@@ -21,12 +21,12 @@ from typing import TypeVar
 from store.disk import FULL, no_space
 from store.format import Attributes, Directory, Regular, Special, Symlink
 from store.refs import Ino
-from vfs.contents import Contents
 from vfs.errors import FsError
 from vfs.scan.plan import Plan, Put
 from vfs.scan.platform import Handle, Platform
 from vfs.scan.statindex import DirectoryRecord, FileRecord, Inode, StatIndex, now_ns, record_of
-from vfs.view import Present, join
+from vfs.trees.contents import Contents
+from vfs.trees.view import Present, join
 from vfs.workspace import ConflictError, Kept
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from vfs.scan.coverage import load_scope
 from vfs.scan.state import StateFile
 
 STALE = (b"known", b"survey", b"explained")
-"""Files in which mounts remember what the base was (``vfs.absence``)."""
+"""Files in which mounts remember what the base was (``vfs.base.absence``)."""
 
 
 def from_scan(home: Home, store: WorkspaceStore, lock: Lock, workspace: bytes) -> list[str]:

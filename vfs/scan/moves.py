@@ -20,6 +20,7 @@ from store.errors import StoreError
 from store.format import Directory, Regular, Special, Symlink
 from store.refs import CheckpointId, LayerRef
 from vfs import steps
+from vfs.live.tree import Root
 from vfs.scan.capture import Present
 from vfs.scan.coverage import Coverage
 from vfs.scan.execute import Executor
@@ -27,9 +28,8 @@ from vfs.scan.names import ignores_case
 from vfs.scan.plan import Plan, check_names, make_plan
 from vfs.scan.restoring import RECORD_VERSION, Restoring, clear_away
 from vfs.scan.timeline import ScanTimeline
-from vfs.tree import Root
-from vfs.verifying import verify
-from vfs.view import Present as Entry
+from vfs.trees.verifying import verify
+from vfs.trees.view import Present as Entry
 from vfs.workspace import ConflictError, Kept, RestoreResult, WorkspaceError
 
 TRIES = 5

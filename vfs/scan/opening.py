@@ -18,8 +18,7 @@ from store.home import Home, WorkspaceStore
 from store.journal import read_journal
 from store.reach import Reach
 from store.refs import CheckpointId, LayerRef
-from vfs.apply import open_attic
-from vfs.host import Host
+from vfs.apply.whole import open_attic
 from vfs.mounted import catch_up
 from vfs.roots import Roots
 from vfs.scan import bridge
@@ -34,6 +33,7 @@ from vfs.scan.statindex import StatIndex
 from vfs.scan.targets import Targets
 from vfs.scan.timeline import ScanTimeline
 from vfs.scan.walker import Policy
+from vfs.trees.host import Host
 from vfs.workspace import RefusedError
 
 SHOWN = 5

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from store.format import Directory, Linked
 from store.refs import Ino
-from vfs.diff import Changed
 from vfs.scan.coverage import Coverage, in_git, under
 from vfs.scan.statindex import StatIndex
-from vfs.view import Present, View, join
+from vfs.trees.diff import Changed
+from vfs.trees.view import Present, View, join
 from vfs.workspace import Kept, RefusedError
 
 WHY = {

@@ -1,6 +1,6 @@
 """From a file on the disk to its entry: read once, stored while it is read, and looked at again afterwards.
 
-Owns the way of bytes into the store, in the same form that sealing a mount gives them (``vfs.seal``), so that equal
+Owns the way of bytes into the store, in the same form that sealing a mount gives them (``vfs.live.seal``), so that equal
 files are equal whichever way they were captured; and telling a file that was written to meanwhile. Does not own what is
 read (``walker``) nor trying again (``capture``).
 
@@ -37,7 +37,7 @@ from vfs.scan.platform import Handle, Platform
 from vfs.scan.statindex import Inode, kind, now_ns
 
 HOLE_MIN = 4096
-"""As in ``vfs.seal``: smaller holes (bytes) are stored as zeros."""
+"""As in ``vfs.live.seal``: smaller holes (bytes) are stored as zeros."""
 
 SPECIAL = frozenset({stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK})
 

@@ -22,8 +22,9 @@ from store.home import Home, WorkspaceIdentity
 from store.lock import Lock
 from store.nodes import same_entry
 from store.refs import CheckpointId
-from vfs import patch, steps
-from vfs.contents import content_size
+from vfs import steps
+from vfs.channels.users import users
+from vfs.live.tree import Root
 from vfs.mounted import listed
 from vfs.scan import bridge
 from vfs.scan.capture import Present
@@ -33,10 +34,10 @@ from vfs.scan.opening import Opening
 from vfs.scan.platform import Platform, choose
 from vfs.scan.timeline import ScanTimeline, same_page
 from vfs.scan.walker import Policy
-from vfs.tree import Root
-from vfs.users import users
-from vfs.view import Present as Entry
-from vfs.view import View
+from vfs.trees import patch
+from vfs.trees.contents import content_size
+from vfs.trees.view import Present as Entry
+from vfs.trees.view import View
 from vfs.workspace import (
     CheckpointResult,
     DiffResult,

@@ -21,7 +21,7 @@ from store.disk import Disk, read_file
 from store.format import Attributes, Directory, Regular, Special, Symlink
 from store.frames import frame, scan
 from vfs.scan.ignorerules import NONE, Rules
-from vfs.view import join
+from vfs.trees.view import join
 
 INDEX_VERSION = 1
 

@@ -35,15 +35,15 @@ from store.history import History
 from store.nodes import Pages, settled
 from store.objects import Objects
 from store.refs import CheckpointId, Ino
-from vfs.contents import Contents
 from vfs.errors import FsError
-from vfs.host import Host, below
+from vfs.live.tree import Root
 from vfs.roots import Roots, load_layer
 from vfs.scan.coverage import GIT
 from vfs.scan.reading import Reader, Unstable
 from vfs.scan.statindex import StatIndex
-from vfs.tree import Root
-from vfs.view import View, join, link_key
+from vfs.trees.contents import Contents
+from vfs.trees.host import Host, below
+from vfs.trees.view import View, join, link_key
 
 
 class Targets:

@@ -23,11 +23,8 @@ from store.history import Checkpoint, CheckpointKind, Head
 from store.home import Home, WorkspaceStore
 from store.nodes import Page, same_entry
 from store.refs import CheckpointId, Ino, LayerRef, NodeRef
-from vfs import diff
-from vfs.contents import Contents
-from vfs.diff import Changed
-from vfs.graft import Grafter
-from vfs.host import Host
+from vfs.live.seal import LayerSealer
+from vfs.live.tree import Root, Tree
 from vfs.scan import bridge
 from vfs.scan.capture import Present, Scanner
 from vfs.scan.coverage import Coverage, load_scope
@@ -36,8 +33,11 @@ from vfs.scan.restoring import RestoreFile
 from vfs.scan.sealing import ScanSealing
 from vfs.scan.state import StateFile
 from vfs.scan.targets import Targets
-from vfs.seal import LayerSealer
-from vfs.tree import Root, Tree
+from vfs.trees import diff
+from vfs.trees.contents import Contents
+from vfs.trees.diff import Changed
+from vfs.trees.graft import Grafter
+from vfs.trees.host import Host
 from vfs.workspace import CheckpointResult, WorkspaceError
 
 

@@ -1,0 +1,1 @@
+"""Writing a tree into the base: planned, staged, committed, rolled forward."""

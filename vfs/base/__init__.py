@@ -1,0 +1,1 @@
+"""The real directory below a mount: since when it is covered, and what others changed in it meanwhile."""

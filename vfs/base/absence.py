@@ -1,0 +1,151 @@
+"""What happened to the base while it was not mounted: found when it is mounted again, and told.
+
+Owns the order and the files: ``known``, what applies wrote (``outside``), compared before anything is served; and
+``survey``, an index of the whole base, compared by a process in the background once it is, since that takes as long as
+the base is large. Does not own how either is compared.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from store.disk import read_file
+from store.generations import Generation
+from store.history import Head
+from store.home import Home, WorkspaceStore
+from vfs.apply.whole import Applied
+from vfs.base import outside
+from vfs.opening import base_root, store_layer
+from vfs.trees.contents import Contents
+from vfs.trees.host import Host
+from vfs.trees.view import View
+
+SURVEY_DELAY_SECONDS = 3.0
+"""How long after the start the survey begins: what starts with a mount has the disk first."""
+
+
+class Explained(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag="explained"):
+    """Paths that plyfs itself changed since the survey was made."""
+
+    paths: tuple[bytes, ...]
+
+
+class Outside(NamedTuple):
+    """The head after changes outside were recorded, and what to tell of them."""
+
+    head: Head
+    note: str
+
+
+def _file(store: WorkspaceStore, name: bytes) -> bytes:
+    return os.path.join(store.path, name)
+
+
+def applied(home: Home, store: WorkspaceStore, host: Host, done: Applied) -> None:
+    """Remember what an apply wrote, after it was finished. Raises NoSpaceError: then later changes go unnoticed."""
+    inverse = View.load(home.pages, host, home.objects, done.inverse)
+    known = outside.load(_file(store, b"known"))
+    outside.save(_file(store, b"known"), outside.remember(host, known, inverse, done.written), store.disk)
+    paths = {*_explained(store), *done.touched}
+    store.disk.replace(_file(store, b"explained"), msgspec.msgpack.encode(Explained(tuple(sorted(paths)))), sync=False)
+
+
+def _explained(store: WorkspaceStore) -> tuple[bytes, ...]:
+    try:
+        return msgspec.msgpack.decode(read_file(_file(store, b"explained")), type=Explained).paths
+    except (FileNotFoundError, msgspec.DecodeError):
+        return ()
+
+
+def look(home: Home, store: WorkspaceStore, host: Host, head: Head, now_ns: int) -> Outside | None:
+    """Find what somebody changed of what plyfs wrote; None for nothing. The base becomes a generation of its own, and
+    a checkpoint of kind ``outside`` the head. Only for a workspace without kept changes.
+    """
+    path = _file(store, b"known")
+    contents = Contents(home.objects, host)
+    found = outside.look(host, contents, outside.load(path))
+    if not found.changes:
+        return None
+    generation = store.generations.current
+    with home.objects.sealing():
+        ended = outside.end_generation(found.changes, generation, host, home.pages, contents, home.objects)
+        outside.save(path, found.known, store.disk)
+        if ended is None:
+            return None
+        store.generations.append(Generation(generation, ended.applied, ended.inverse, now_ns, "outside"))
+        made = store.history.begin(
+            head.head,
+            kind="outside",
+            label="changed outside plyfs",
+            changed=len(ended.paths),
+            generation=generation + 1,
+            epoch=head.epoch,
+            next_ino=head.next_ino,
+            outside=tuple(ended.paths),
+            layer=store_layer(home, base_root(host, generation + 1)),
+        )
+    head = msgspec.structs.replace(head, head=made.id, base=made.id, generation=generation + 1, redo=())
+    store.history.write_head(head, sync=True)
+    some = ", ".join(os.fsdecode(path) for path in ended.paths[:3])
+    more = f" and {len(ended.paths) - 3} more" if len(ended.paths) > 3 else ""
+    return Outside(head, f"changed while it was not mounted: {some}{more} (checkpoint {made.id})")
+
+
+class Survey:
+    """The comparison of the whole base in a process of its own. ``on_found`` hears, in a thread, what was changed."""
+
+    def __init__(self, store: WorkspaceStore, base_fd: int, on_found: Callable[[list[bytes]], None]) -> None:
+        self._store = store
+        self._base_fd = base_fd
+        self._on_found = on_found
+        self._stopping = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._run, name="plyfs-survey", daemon=True)
+
+    def start(self) -> None:
+        """Begin, after a while."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop; what was not finished begins anew at the next mount."""
+        self._stopping.set()
+        if self._process is not None:
+            self._process.terminate()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        if self._stopping.wait(SURVEY_DELAY_SECONDS):
+            return
+        explained = _file(self._store, b"explained")
+        index = _file(self._store, b"survey")
+        command = [sys.executable, "-P", "-m", "vfs.base.survey", str(self._base_fd), os.fsdecode(index)]
+        source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        told = b"\n".join(path.hex().encode() for path in _explained(self._store))
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[self._base_fd],
+            cwd="/",
+            env={**os.environ, "PYTHONPATH": source},
+        )
+        out, _ = self._process.communicate(told)
+        if self._process.returncode or self._stopping.is_set():
+            return
+        try:
+            os.unlink(explained)
+        except FileNotFoundError:
+            pass
+        found = [bytes.fromhex(path) for path in json.loads(out)]
+        if found:
+            self._on_found(found)

@@ -1,0 +1,1 @@
+"""What speaks FUSE, and the mounts. Knows the file system only as ``vfs.channel.FileSystem``."""
