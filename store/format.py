@@ -281,7 +281,8 @@ def decode(data: bytes) -> StoredObject:
         raise FormatError(f"not an object of format version {FORMAT_VERSION}: {error}") from error
     if isinstance(value, Layer | Scope) and value.version != FORMAT_VERSION:
         raise FormatError(
-            f"a {type(value).__name__.lower()} of format version {value.version}; this plyfs reads version {FORMAT_VERSION}",
+            f"a {type(value).__name__.lower()} of format version {value.version}; "
+            f"this plyfs reads version {FORMAT_VERSION}",
             hint="use the plyfs release that wrote this store, or a newer one",
         )
     problem = _problem(value)
