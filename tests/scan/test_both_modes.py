@@ -83,14 +83,11 @@ def story(plyfs: Plyfs, tmp_path: Path) -> Story:
 def test_there_and_back(story: Story, first: str) -> None:
     second = "scan" if first == "fuse" else "fuse"
     ids = []
-    number = 0
-    for mode in (first, second, first, second):
+    for number, mode in enumerate((first, second, first, second), 1):
         story.serve(mode)
         ids.append(story.head())
-        for _ in range(2):
-            number += 1
-            story.edit(number)
-            ids.append(story.checkpoint())
+        story.edit(number)
+        ids.append(story.checkpoint())
         for id in dict.fromkeys([ids[0], ids[len(ids) // 2], ids[-1]]):
             story.goes(id)
         story.served.unmount()

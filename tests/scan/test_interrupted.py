@@ -183,3 +183,30 @@ def test_work_after_the_crash_is_kept(scanned: Scanned, counter: Counter) -> Non
     ws = scanned.start()
     assert (scanned.path / "kept").read_text() == "somebody works on"
     assert ws.status().head in (head, target)
+
+
+def test_what_was_moved_aside_is_never_removed(scanned: Scanned, counter: Counter) -> None:
+    """Somebody has put other things in both places of a file that a crash left between them."""
+    scanned.write("d/a", "moved")
+    ws = scanned.start()
+    os.rename(scanned.path / "d/a", scanned.path / "d/b")
+    made = ws.checkpoint().id
+    at = 0
+    while True:
+        try:
+            with counter.stopping(at):
+                scanned.ws.undo()
+        except Stop:
+            scanned.die()
+            aside = [name for name in os.listdir(scanned.path / "d") if name.startswith(".plyfs-")]
+            if aside:
+                break
+            if scanned.start().status().head != made:
+                scanned.ws.redo()
+        else:
+            raise AssertionError("never between the two places")
+        at += 1
+    for name in ("a", "b"):
+        scanned.write(f"d/{name}", "new")
+    scanned.start()
+    assert {(scanned.path / "d" / name).read_text() for name in os.listdir(scanned.path / "d")} == {"new", "moved"}

@@ -76,14 +76,14 @@ class Moves:
                     self._timeline.target(a, present), self._timeline.target(b, present)
                 ),
             )
-        aim = self._timeline.grafted(onto, present.root, kept) if kept else onto
+        aim = self._timeline.picked(onto, present.root, kept) if kept else onto
         plan = self.planned(present, aim, self._timeline.coverage(target, onto))
         plan.kept.extend(Kept(os.fsdecode(path), reason) for path, reason in sorted(kept.items()))
         return Move(target, redo, aim, present, plan)
 
     def pick(self, target: CheckpointId, chosen: tuple[bytes, ...], present: Present) -> Move:
         source = self._timeline.target(target, present)
-        onto = self._timeline.grafted(present.root, source, chosen)
+        onto = self._timeline.picked(present.root, source, chosen)
         plan = self.planned(present, onto, self._timeline.coverage(target, source))
         return Move(target, (), onto, present, plan, chosen)
 
@@ -215,7 +215,7 @@ class Moves:
         view = self._timeline.targets.view(root)
         paths = [path for path in now.left_out if view.lookup(path) is not None]
         if paths:
-            self._timeline.baseline = self._timeline.grafted(root, now.root, paths)
+            self._timeline.baseline = self._timeline.picked(root, now.root, paths)
             self._timeline.baseline_layer = self._timeline.layer_of(self._timeline.baseline)
             self._timeline.write_state(now)
 
@@ -241,7 +241,7 @@ class Moves:
         coverage = self._timeline.coverage(record.target, self._timeline.target(record.target, present))
         kept = self._strangers(record, present)
         if kept:
-            onto = self._timeline.grafted(onto, present.root, [os.fsencode(one.path) for one in kept])
+            onto = self._timeline.picked(onto, present.root, [os.fsencode(one.path) for one in kept])
         plan = self.planned(present, onto, coverage)
         executor = self._executor(
             self._timeline.platform,
@@ -249,7 +249,7 @@ class Moves:
             self._timeline.scanner.index,
             self._timeline.contents,
             plan,
-            record.prefix,
+            f"{record.prefix}{os.urandom(3).hex()}-",  # begins as the record says, and collides with nothing
         )
         again = msgspec.structs.replace(record, places=tuple(sorted({*record.places, *executor.places()})))
         self._timeline.restore_file.write(again, sync=False)
@@ -267,11 +267,15 @@ class Moves:
         known = set()
         for change in self._timeline.changes(self._timeline.root(record.present), after):
             known |= {_substance(entry) for entry in (change.before, change.after) if entry is not None}
-        view = self._timeline.targets.view(present.root)
+        before = self._timeline.root(record.present)
+        view, was, will = (self._timeline.targets.view(root) for root in (present.root, before, after))
         found = []
         for change in self._timeline.changes(present.root, after):
             now = view.lookup(change.path)
-            if now is not None and change.kind != "mode" and _substance(now) not in known:
+            if now is None or change.kind == "mode":
+                continue
+            nowhere = was.lookup(change.path) is None and will.lookup(change.path) is None
+            if nowhere or _substance(now) not in known:
                 found.append(Kept(os.fsdecode(change.path), "it changed after the restore was interrupted"))
         return found
 

@@ -1,8 +1,8 @@
 """From a file on the disk to its entry: read once, stored while it is read, and looked at again afterwards.
 
-Owns the way of bytes into the store, in the same form that sealing a mount gives them (``vfs.live.seal``), so that equal
-files are equal whichever way they were captured; and telling a file that was written to meanwhile. Does not own what is
-read (``walker``) nor trying again (``capture``).
+Owns the way of bytes into the store, in the same form that sealing a mount gives them (``vfs.live.seal``), so that
+equal files are equal whichever way they were captured; and telling a file that was written to meanwhile. Does not own
+what is read (``walker``) nor trying again (``capture``).
 
 Concurrency: each file is read by one thread; the store may be used by all.
 """

@@ -19,6 +19,7 @@ from store.disk import Disk, make_directories, read_file
 from store.errors import FormatError
 from store.refs import CheckpointId, LayerRef
 from vfs.scan.platform import Handle, Platform
+from vfs.trees.view import join
 
 RECORD_VERSION = 1
 
@@ -89,14 +90,16 @@ def clear_away(platform: Platform, top: Handle, record: Restoring) -> None:
     site = _Site(platform, top)
     for source, slot, path in sorted(record.moves, key=lambda row: (row[2].count(b"/"), row[2])):
         if site.exists(slot) and not (site.move(slot, path) or site.move(slot, source)):
-            # Both places are taken, or gone: it stays under a name that can be seen.
-            site.move(slot, source.rpartition(b"/")[0] + b"/" + _rescued(slot, source) if b"/" in source else b"")
+            site.move(slot, _rescued(slot, source))  # both places are taken, or gone: it stays where it can be seen
+    slots = {slot for _, slot, _ in record.moves}
     for place in record.places:
-        site.remove_ours(place, record.prefix)
+        site.remove_ours(place, record.prefix, slots)
 
 
 def _rescued(slot: bytes, source: bytes) -> bytes:
-    return source.rpartition(b"/")[2] + b"." + slot.rpartition(b"/")[2].lstrip(b".")
+    """A name beside ``slot`` that tells what it was."""
+    name = source.rpartition(b"/")[2] + b"." + slot.rpartition(b"/")[2].lstrip(b".")
+    return join(slot.rpartition(b"/")[0], name)
 
 
 class _Site:
@@ -155,14 +158,14 @@ class _Site:
             self._close(handle)
             self._close(target)
 
-    def remove_ours(self, directory: bytes, prefix: str) -> None:
-        """Remove files whose name begins with ``prefix``."""
+    def remove_ours(self, directory: bytes, prefix: str, keep: set[bytes]) -> None:
+        """Remove files whose name begins with ``prefix``, save those to ``keep``: what they hold is the user's."""
         handle = self._open(directory)
         if handle is None:
             return
         try:
             for name in [entry.name for entry in self._platform.entries(handle)]:
-                if name.startswith(prefix):
+                if name.startswith(prefix) and join(directory, os.fsencode(name)) not in keep:
                     try:
                         self._platform.unlink(handle, name)
                     except OSError:  # a directory that could not be moved: the user's, so it stays

@@ -70,6 +70,10 @@ class Targets:
         """It is sealed."""
         self._frozen.pop(id, None)
 
+    def forget(self) -> None:
+        """A sweep may come: what was brought into form for the moment is not kept by anything."""
+        self._opaque.clear()
+
     def view(self, root: Root) -> View:
         """A tree to look into."""
         return self._roots.view(root)

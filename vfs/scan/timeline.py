@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import cast
 
 import msgspec
 
@@ -23,11 +22,11 @@ from store.history import Checkpoint, CheckpointKind, Head
 from store.home import Home, WorkspaceStore
 from store.nodes import Page, same_entry
 from store.refs import CheckpointId, Ino, LayerRef, NodeRef
-from vfs.live.seal import LayerSealer
-from vfs.live.tree import Root, Tree
+from vfs.live.tree import Root
 from vfs.scan import bridge
 from vfs.scan.capture import Present, Scanner
 from vfs.scan.coverage import Coverage, load_scope
+from vfs.scan.picking import pick
 from vfs.scan.platform import Handle, Platform
 from vfs.scan.restoring import RestoreFile
 from vfs.scan.sealing import ScanSealing
@@ -36,7 +35,6 @@ from vfs.scan.targets import Targets
 from vfs.trees import diff
 from vfs.trees.contents import Contents
 from vfs.trees.diff import Changed
-from vfs.trees.graft import Grafter
 from vfs.trees.host import Host
 from vfs.workspace import CheckpointResult, WorkspaceError
 
@@ -92,7 +90,10 @@ class ScanTimeline:
         with self.lock, self.home.objects.sealing():
             if self.over.is_set():
                 raise WorkspaceError("the workspace is no longer served")
-            yield
+            try:
+                yield
+            finally:
+                self.targets.forget()
 
     def scan(self) -> Present:
         """The present. Raises WorkspaceError if it does not hold still."""
@@ -144,13 +145,9 @@ class ScanTimeline:
         links = None if root.links is None else self.home.pages.save(root.links)
         return bridge.put_layer(self.home, root.directory, links, root.generation)
 
-    def grafted(self, onto: Root, source: Root, paths: Iterable[bytes]) -> Root:
+    def picked(self, onto: Root, source: Root, paths: Iterable[bytes]) -> Root:
         """``onto`` with ``paths`` as ``source`` has them."""
-        # Of the live tree a grafter needs the pages alone, as long as no directory cites a base.
-        number = lambda: Ino(self.scanner.index.fresh_ino())  # noqa: E731
-        grafter = Grafter(cast(Tree, self.home), onto, source, self.targets.view, number)
-        root = grafter.keep(list(paths))
-        return self.root(LayerSealer(self.home.objects, self.home.pages).seal(root, None))
+        return pick(self.home.pages, onto, source, paths, lambda: Ino(self.scanner.index.fresh_ino()))
 
     def record(
         self,
