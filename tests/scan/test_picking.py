@@ -118,7 +118,5 @@ def test_picking(onto: Leaves, source: Leaves, path: bytes) -> None:
     came = {one: data for one, (_, data) in source.items() if inside(one)}
     # A file that stands where the path needs a directory gives way, if something comes.
     blocked = [one for one in onto if path.startswith(one + b"/")]
-    stays = {
-        one: data for one, (_, data) in onto.items() if not inside(one) and not (one in blocked and came)
-    }
+    stays = {one: data for one, (_, data) in onto.items() if not inside(one) and not (one in blocked and came)}
     assert contents == {**stays, **came}

@@ -91,6 +91,8 @@ class Scanner:
         self._link_page: Page | None = None
         self._made: Present | None = None
         self._first = index is None
+        self._careful = False
+        """True after a scan that did not come to its end: names that it met may not be in the records."""
         self._before = before
         """What the scan before saw, if its records are lost: paths keep their numbers."""
 
@@ -99,8 +101,9 @@ class Scanner:
     def run(self, generation: int) -> Present:
         """The present. Raises WorkspaceError if it does not hold still, StoreError or OSError."""
         walk = self._walk()
+        careful, self._careful = self._careful, True  # until this scan has seen everything
         try:
-            walk.run(self.platform.threads if self._first else 1)
+            walk.run(self.platform.threads if self._first else 1, careful=careful)
             if walk.rules_changed and walk.tracked_changed():
                 again = self._walk()
                 again.opened_up = walk.opened_up
@@ -117,7 +120,7 @@ class Scanner:
                 self.platform.close_again(at, name, mode)
                 if at != self.top:
                     self.platform.close(at)
-        self._first = False
+        self._first = self._careful = False
         self._before = None
         return self.build(generation, changed_scope)
 

@@ -26,6 +26,8 @@ from vfs.scan.statindex import DirectoryRecord, FileRecord, Ignore, Left, Reason
 
 IGNORE = ".gitignore"
 
+UNREADABLE = (Left("unreadable", False), Left("unreadable", True))
+
 LONG_PATH = 3000
 """Longer paths (characters) are only reached through descriptors: PATH_MAX holds for each system call."""
 
@@ -109,15 +111,18 @@ class Walk:
         self._failed: BaseException | None = None
         self._modes: dict[int, int] = {}
 
-    def run(self, threads: int, again: bool = False) -> None:
-        """Walk everything. ``again``: ask the ignore rules anew for all names. Raises OSError."""
+    def run(self, threads: int, again: bool = False, careful: bool = False) -> None:
+        """Walk everything. ``again``: ask the ignore rules anew for all names; ``careful``: list every directory.
+
+        Raises OSError.
+        """
         context = None
         if self._policy.rules == "git":
             context = self._known(self.index.root, self._repositories.around(self._path), self._path)
         root = self.index.root
         again = again or root.repo is not context
         root.repo = context
-        if threads <= 1 and not again and root.attributes is not None:
+        if threads <= 1 and not again and not careful and root.attributes is not None:
             self._quickly(root)
             return
         above = Rules(()) if context is None else context.rules
@@ -376,7 +381,8 @@ class Walk:
             if name in files:  # else it is left out from now on
                 self._want(record, name, status)
         for entry in unknown:
-            self._new(handle, record, context, entry, inner)
+            if not (new_only and left.get(entry.name) in UNREADABLE):  # this very scan has tried
+                self._new(handle, record, context, entry, inner)
         record.listed_again = any(left.reason != "ignored" for left in left.values())
         if new_only or (shallow and not again):
             inner = [name for name in inner if directories[name].attributes is None]
