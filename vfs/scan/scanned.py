@@ -9,6 +9,7 @@ checkpoints durable runs beside them.
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -25,7 +26,7 @@ from store.refs import CheckpointId
 from vfs import steps
 from vfs.channels.users import users
 from vfs.live.tree import Root
-from vfs.mounted import listed
+from vfs.mounted import GC_THRESHOLD, listed
 from vfs.scan import bridge
 from vfs.scan.capture import Present
 from vfs.scan.execute import Executor
@@ -129,6 +130,7 @@ class ScannedWorkspace:
 
         Raises StoreError.
         """
+        gc.set_threshold(*GC_THRESHOLD)
         raw = os.fsencode(self._workspace)
         home = Home.open(self._home_path)
         top = self._platform.open_top(raw)
