@@ -249,11 +249,16 @@ class _Opening:
             [one.id for one in history.all() if one.state == "sealing" and one.epoch == epoch and one.id not in known]
         )
 
+    def _is_made(self, start: Start) -> bool:
+        """True if the epoch's head was made for it, by bringing paths of another checkpoint into what there was."""
+        checkpoint = self._store.history.get(start.head)
+        ended_epoch = checkpoint.kind == "user" and checkpoint.epoch == start.epoch - 1
+        return start.picked is not None and ended_epoch and checkpoint.id != start.closed
+
     def _made_of(self, start: Start) -> CheckpointId | None:
         """The checkpoint into which paths were brought to make the epoch's head, if that has to be done again."""
         checkpoint = self._store.history.get(start.head)
-        made = start.picked is not None and checkpoint.epoch == start.epoch - 1
-        return checkpoint.parent if made and checkpoint.state == "sealing" else None
+        return checkpoint.parent if checkpoint.state == "sealing" and self._is_made(start) else None
 
     def _start_root(self, core: Core | None, start: Start) -> Root:
         """The tree that an epoch starts from. Raises StoreError if what it is made of is lost."""
@@ -268,7 +273,7 @@ class _Opening:
         tree = core.tree if core is not None else self._core(root, FIRST_NEW_INO, 0).tree
         if start.graft is not None and start.graft != start.head:
             root = Grafter(tree, root, self._roots.of(start.graft), self._roots.view).keep_git()
-        if start.picked is not None:
+        if start.picked is not None and not self._is_made(start):
             source, paths = start.picked
             root = Grafter(tree, root, self._roots.of(source), self._roots.view).keep(list(paths))
         return root

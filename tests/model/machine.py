@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import random
 import shutil
 import stat
 import tempfile
@@ -97,6 +98,7 @@ class Rig:
         self.base_linked = {token for token, count in names.items() if count > 1}
         self.blurred: set[int] = set()
         """Tokens of inodes that once were blurred."""
+        self.random = random.Random(0)
         self.snaps: dict[str, Node] = {}
         self.redo_way: list[str] = []
         self.open: list[Node] = []
@@ -111,7 +113,7 @@ class Rig:
     def _start(self) -> None:
         self.world.open()
         self.kernel = Kernel(self.world.core)
-        self.served = Served(self.world.core, self.plain, self.base_nlink)
+        self.served = Served(self.world.core, self.plain, self.base_nlink, self.base_linked)
         self.open = []
         self.cursors = []
         self.unnamed = set()

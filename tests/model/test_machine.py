@@ -114,7 +114,7 @@ class Machine(RuleBasedStateMachine):
     @rule(f=few, offset=offsets, length=lengths, kill=st.booleans())
     def write(self, f, offset, length, kill):
         if file := self.file(f):
-            self.rig.write(*file, offset, os.urandom(length), kill)
+            self.rig.write(*file, offset, self.rig.random.randbytes(length), kill)
             self.after()
 
     @rule(f=few, size=st.sampled_from([0, 0, 1, 100, 300, 1024, 4000]))

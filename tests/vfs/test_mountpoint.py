@@ -253,7 +253,7 @@ def test_an_unmount_from_outside_ends_the_channel(point: Path, channel: str) -> 
 USER = """
 import os, sys
 sys.path.insert(0, sys.argv[3])
-from vfs import mountinfo, mountpoint  # while Python's own files can be read
+from vfs.channels import mountinfo, mountpoint  # while Python's own files can be read
 os.setgroups([])
 os.setresgid(*[int(sys.argv[2])] * 3)
 os.setresuid(*[int(sys.argv[2])] * 3)

@@ -293,7 +293,8 @@ class Files:
             if target_offset + end - source_offset > SIZE_MAX:
                 raise FsError(errno.EFBIG)
             runs = tree.content_of(inode).slice(source_offset, end)
-            if any(_is_working(run) for run in runs):
+            forgotten = not inode.nlink and inode.known != tree.epoch  # no journal could say where the bytes are from
+            if forgotten or any(_is_working(run) for run in runs):
                 end = min(end, source_offset + COPY_AT_ONCE)
                 data = read_runs(tree.content_of(inode).slice(source_offset, end), source_offset, end)
             else:

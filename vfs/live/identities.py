@@ -42,7 +42,7 @@ def save(epochs: Epochs, tree: Tree) -> None:
     )
     there = _on_disk(epochs)
     oldest = min(epochs.on_disk(), default=tree.epoch)
-    needed = max((number for number in there if number <= oldest), default=0)
+    needed = max((number for number in there if number < oldest), default=0)  # what it started from may be needed too
     for number in there:
         if number < needed:
             epochs.disk.unlink(_path(epochs, number))

@@ -19,7 +19,7 @@ from vfs.live.extents import Extents
 from vfs.live.inode import DirectoryInode, FileInode, Inode, SpecialInode, SymlinkInode
 from vfs.live.listing import Row
 from vfs.live.records import Op
-from vfs.live.tree import Tree, below
+from vfs.live.tree import Tree, below, link_key
 
 NAME_MAX = 255
 RENAME_NOREPLACE = 1
@@ -287,7 +287,10 @@ class Namespace:
             inode.dirty = True
         elif not inode.linked:
             assert inode.parent is not None
+            if tree.pages.get(tree.links, link_key(inode.key)) is not None or tree.live_link(inode.key) is not None:
+                inode.key = tree.new_ino()  # another inode with the same past has the row
             inode.linked = True
+            tree.linked[inode.key] = inode
             inode.dirty = False
             tree.places[inode.ino] = {(inode.parent, inode.name)}
             tree.mark(inode.parent, inode.name, None)

@@ -223,6 +223,8 @@ class Replay:
             self._gone[ino] = (Ino(parent), name)
         elif inode.ino != ino:
             self._aliases[ino] = inode
+        else:
+            self._aliases.pop(ino, None)
 
 
 def spool_after_replay(core: Core) -> None:

@@ -63,6 +63,7 @@ class Swap:
         self._changes: list[_Change] = []
         self._waiting: list[_Pair] = []
         self._kept: set[Ino] = set()
+        self._kept_inodes: set[Inode] = set()
         self._renewed: set[Ino] = set()
         self._numbers: dict[Ino, Shown] = {}
         """What is kept under a name, but with another key: by that key, how it has shown itself so far."""
@@ -181,24 +182,34 @@ class Swap:
         self._continue(before, after)
         child = live.children.get(name) if live is not None else None
         if child is None and before.links:  # the kernel may know it by another name only
-            child = tree.live(before.key)
-            if child is None or not child.nlink:
+            child = tree.live_link(before.key)
+            if child is None:
                 return
             if not after.links:
                 self._homeless.append((path, child))
         if child is None:
             return
+        self._kept_inodes.add(child)
         if after.links and not child.linked:
+            tree.linked[after.key] = child
             tree.places[child.ino] = {(child.parent, child.name)} if child.parent is not None else set()
         elif child.linked and not after.links:
-            tree.places.pop(child.ino, None)
-            child.parent, child.name = live, name
+            self._part(child, live, name)
         links = after.links or 1
         if child.nlink == links and child.linked == bool(after.links) and same_entry(before.inode, after.inode):
             return
         child.linked = bool(after.links)
         child.nlink = links
         self._take(child, after)
+
+    def _part(self, child: Inode, directory: DirectoryInode | None, name: bytes) -> None:
+        """An inode with several names is from now on the one under this name only."""
+        for other, known_as in self._tree.places.pop(child.ino, ()):
+            if (other, known_as) != (directory, name) and other.children.get(known_as) is child:
+                del other.children[known_as]
+                other.listing = None
+                self._entries.append((other.ino, known_as))
+        child.parent, child.name = directory, name
 
     def _take(self, child: Inode, value: Found) -> None:
         child.show(value.inode.attributes)
@@ -246,16 +257,16 @@ class Swap:
 
     def _swap_row(self, key: Ino, before: Found | None, after: Found | None, renumbered: dict[Ino, Ino]) -> None:
         tree = self._tree
-        live = tree.live(key)
-        if before is not None and after is not None and same_content(self._tree, before.inode, after.inode):
+        live = tree.live_link(key)
+        if before is not None and after is not None and same_content(tree, before.inode, after.inode):
             self._kept.add(key)
-            if live is not None and live.nlink:
+            if live is not None:
                 live.nlink = after.links
                 self._take(live, after)
             return
         number = self._before_numbers[key] = tree.number(key)
         places = set(tree.places.pop(live.ino, ())) if live is not None else set()
-        if live is not None and live.linked:
+        if live is not None:
             self._detach(live, places)
         self._renew(key, after)
         if live is not None and after is not None:
@@ -266,8 +277,8 @@ class Swap:
     def _weigh_links(self, renumbered: dict[Ino, Ino]) -> None:
         """Decide which inodes with several names go on, now that it is known which names they lose and get."""
         tree = self._tree
-        lost = Counter(change.before.key for change in self._changes if change.before is not None)
-        come = Counter(change.after.key for change in self._changes if change.after is not None)
+        lost = Counter(one.before.key for one in self._changes if one.before is not None and one.before.links)
+        come = Counter(one.after.key for one in self._changes if one.after is not None and one.after.links)
         # A row in one tree only: in the other the inode is just what the base has, or not there at all.
         for key, (before, after) in self._one_sided.items():
             if key in self._kept:
@@ -300,7 +311,7 @@ class Swap:
             return None
         origin = other.inode.content.origin
         status = self._tree.base_status(origin)
-        if status is None or self._tree.base.ino(status) != other.key:
+        if status is None or status.st_nlink < 2 or self._tree.base.ino(status) != other.key:
             return None
         return Found(self._tree.base.entry(origin), status.st_nlink)
 
@@ -397,7 +408,7 @@ class Swap:
                 self._tree.evict(inode)  # it has names that the kernel does not know
                 return
             inode.nlink = 0
-        elif inode.key in self._kept:
+        elif inode in self._kept_inodes:
             return
         else:
             inode.nlink = 0

@@ -113,6 +113,8 @@ class Tree:
         self.links = root.links
         self.dirty_links: dict[Ino, Inode | None] = {}
         self.places: dict[Ino, set[tuple[DirectoryInode, bytes]]] = {}
+        self.linked: dict[Ino, Inode] = {}
+        """Live inodes with several names, by key; for one that is certainly so still, ``live_link``."""
         self.shown: dict[Ino, Shown] = {}
         self.shown_origins: dict[Ino, Origin] = {}
         self.reborn: dict[Ino, int] = {}
@@ -211,10 +213,19 @@ class Tree:
         return Ino(number)
 
     def live(self, key: Ino) -> Inode | None:
-        """The live inode that trees know by ``key``."""
+        """The live inode that trees know by ``key``, or one of them: bringing back a directory, of which something was
+        moved elsewhere before, can make them two.
+        """
         shown = self.shown.get(key)
         inode = self.inodes.get(key if shown is None else shown.ino)
         return inode if inode is not None and inode.key == key else None
+
+    def live_link(self, key: Ino) -> Inode | None:
+        """The live inode of a row of the link table."""
+        inode = self.linked.get(key)
+        if inode is None or not inode.linked or not inode.nlink or self.inodes.get(inode.ino) is not inode:
+            return None
+        return inode
 
     def number(self, key: Ino) -> Ino:
         """The number under which what trees know by ``key`` shows itself."""
@@ -359,8 +370,8 @@ class Tree:
         mode = status.st_mode
         linked = status.st_nlink > 1 and not stat.S_ISDIR(mode)
         if linked:
-            live = self.live(key)
-            if live is not None and live.linked and live.nlink:
+            live = self.live_link(key)
+            if live is not None:
                 return live
             row = self.pages.get(self.links, link_key(key)) if self.links is not None else None
             if row is not None:
@@ -383,7 +394,9 @@ class Tree:
             inode.rdev = status.st_rdev
         inode.key = key
         inode.nlink = status.st_nlink
-        inode.linked = linked
+        if linked:
+            inode.linked = True
+            self.linked[key] = inode
         inode.uid = status.st_uid
         inode.gid = status.st_gid
         inode.size = status.st_size
@@ -399,8 +412,8 @@ class Tree:
 
     def linked_inode(self, key: Ino) -> Inode:
         """The inode of a row of the link table. Raises FsError(EIO) if the row is missing."""
-        live = self.live(key)
-        if live is not None and live.linked and live.nlink:
+        live = self.live_link(key)
+        if live is not None:
             return live
         row = self.pages.get(self.links, link_key(key))
         if row is not None:
@@ -412,6 +425,7 @@ class Tree:
         inode = self._make(None, value)
         inode.linked = True
         inode.nlink = row.links
+        self.linked[key] = inode
         return inode
 
     # --- changing --------------------------------------------------------------------------------------------------
@@ -520,6 +534,8 @@ class Tree:
                 waiting.append(directory)
             if at.linked:
                 self.places.pop(at.ino, None)
+                if self.linked.get(at.key) is at:
+                    del self.linked[at.key]
             at.parent = None
 
     # --- listing ---------------------------------------------------------------------------------------------------

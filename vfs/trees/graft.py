@@ -44,7 +44,7 @@ class Grafter:
         self.view = view
         self._renames = False
         self._named: set[Ino] = set()
-        """Inodes with several names to which a name was given."""
+        """Inodes with several names to which a name was given, or from which one was taken."""
 
     def keep_git(self) -> Root:
         """``onto``, but with the ``.git`` that ``source`` has, wherever both have the directory that holds it.
@@ -57,8 +57,7 @@ class Grafter:
     def pick(self, paths: list[bytes]) -> Root:
         """``onto``, but with everything at and below ``paths`` as ``source`` has it (nothing, where it has nothing).
 
-        What comes is another inode than whatever ``onto`` has elsewhere, even if it once was the same. Doing it twice
-        changes nothing.
+        What comes is another inode than whatever ``onto`` has elsewhere, even if it once was the same.
         """
         self._renames = True
         return self.keep(paths)
@@ -162,6 +161,8 @@ class Grafter:
             else:
                 in_base = onto.origin is not None and self.tree.base_status(below(onto.origin, name)) is not None
                 entry = Absent() if in_base else None
+            if ours is not None and ours.links:
+                self._named.add(ours.key)
             more = _directories(theirs) - _directories(ours)
         return with_page(onto, pages.update(page, {name: entry}), more)
 
@@ -206,15 +207,26 @@ class _Links:
         ours, theirs = names_of(self._onto_view, keys), names_of(self._source_view, keys)
         view = self._view(root)
         for key in sorted(keys):
-            stay = {path for path in ours[key] if not self._inside(path)}
-            come = {path for path in theirs[key] if self._inside(path) and self._is_link(view, path, key)}
-            self._one(key, ours[key], stay, theirs[key], come)
+            mine = {path for path in ours[key] if self._is_link(self._onto_view, path, key)}
+            other = {path for path in theirs[key] if self._is_link(self._source_view, path, key)}
+            inside = {path for path in theirs[key] if self._inside(path)}
+            come = {path for path in inside if self._is_link(view, path, key)}
+            stay = {path for path in mine if not self._inside(path)}
+            alone = any(not self._inside(path) for path in ours[key] - mine)
+            self._one(key, mine, stay, other, come, alone)
+            if stay:
+                self._part(view, inside - come, key)
         directory = root.directory
         for path, entry in sorted(self._placed.items()):
             directory = self._place(directory, path.split(b"/"), entry)
         return Root(directory, self._tree.pages.update(root.links, self._rows), root.generation)
 
-    def _one(self, key: Ino, ours: Set[bytes], stay: Set[bytes], theirs: Set[bytes], come: Set[bytes]) -> None:
+    def _one(
+        self, key: Ino, ours: Set[bytes], stay: Set[bytes], theirs: Set[bytes], come: Set[bytes], alone: bool
+    ) -> None:
+        """The rows for one inode: ``stay`` are its names in ``onto`` that stay, ``come`` those that come; ``alone``
+        says that an inode with one name, which stays, has the same key.
+        """
         if not come and stay == ours:
             return
         mine = self._found(key, self._onto, self._onto_view, ours)
@@ -226,14 +238,21 @@ class _Links:
             return
         if other is None:  # one name each, as far as the source knows: entries of their own
             return
-        if not stay:
+        if not stay and not alone:
             self._rows[name] = _row(other, come, theirs)
         elif mine is not None and min(mine.links, other.links) > 1 and _same(self._tree, mine.inode, other.inode):
             self._rows[name] = _row(mine, stay | come, ours)
         else:  # one inode in each tree, but not the same any more: two from now on
             self._split(other, come)
             if mine is not None and stay != ours:
-                self._rows[name] = _row(mine, stay, ours)
+                self._rows[name] = _row(mine, stay, ours) if stay else None
+
+    def _part(self, view: View, paths: Set[bytes], key: Ino) -> None:
+        """What came with one name, while ``onto`` has the same with others: it is an inode of its own."""
+        for path in paths:
+            inode = view.lookup(path)
+            if inode is not None and inode.attributes.ino == key:
+                self._placed[path] = renamed(inode, self._new_key())
 
     def _is_link(self, view: View, path: bytes, key: Ino) -> bool:
         """True if the new tree has, at a path of the source, one of the names of ``key``; not an inode of its own."""
@@ -256,7 +275,7 @@ class _Links:
 
     def _base_links(self, key: Ino, view: View) -> int:
         """How many names the base has for an inode, 0 if just one or none."""
-        if key >= FIRST_NEW_INO:
+        if key >= FIRST_NEW_INO or view.root.origin is None:
             return 0
         for path in view.host.names({key})[key]:
             status = self._tree.base_status(Origin(0, path))
