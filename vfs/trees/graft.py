@@ -14,7 +14,7 @@ import msgspec
 from store.format import Absent, Directory, Entry, Linked, LinkTarget, Origin, Regular, Symlink
 from store.nodes import Fresh, FreshDirectory, FreshRegular, Page, same_entry, settled
 from store.refs import Ino
-from vfs.live.effective import Found, Present, effective, row, same_content
+from vfs.live.effective import Found, Present, effective, resolve, row, same_content
 from vfs.live.inode import FIRST_NEW_INO
 from vfs.live.tree import Root, Tree, below, link_key
 from vfs.trees.view import View, join
@@ -134,7 +134,11 @@ class Grafter:
         pages = self.tree.pages
         name, rest = parts[0], parts[1:]
         page = pages.page_of(onto)
-        ours = effective(self.tree, self.onto.links, onto, page, name)
+        override = pages.get(page, name)
+        links = self.onto.links
+        if isinstance(override, Linked) and row(self.tree, links, override.ino) is None:
+            links = self.source.links  # a path before this one brought it
+        ours = resolve(self.tree, links, onto.origin, name, override)
         theirs = None
         if source is not None:
             theirs = effective(self.tree, self.source.links, source, pages.page_of(source), name)
