@@ -86,7 +86,8 @@ def leave(served: MountedWorkspace, channel: Channel, point: bytes, how: How, la
     conflicts = [] if applied is None else [os.fsdecode(path) for path in applied.conflicts]
     count = 0 if applied is None else applied.count
     head = served.timeline.head.head
-    return UnmountResult(how, head, saved, count, conflicts, kept, time.perf_counter() - began)
+    lost = [] if applied is None else [os.fsdecode(path) for path in applied.lost]
+    return UnmountResult(how, head, saved, count, conflicts, kept, time.perf_counter() - began, lost)
 
 
 def _not_left(error: Exception) -> StoreError:

@@ -65,6 +65,9 @@ TYPES = {Regular: "file", Directory: "directory", Symlink: "symlink"}
 SPECIAL_TYPES = {stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 SIZE_EVERY_SECONDS = 30.0
 
+MOST_UNREADABLE = 20
+"""Of so many things that cannot be read the reasons are kept."""
+
 TRIES = 4
 """How often a move is worked out anew because the tree changed meanwhile."""
 
@@ -132,6 +135,7 @@ class MountedWorkspace:
         self._channel: Channel | None = None
         self._notes: list[str] = []
         self._health: list[str] = []
+        self._unreadable: dict[str, None] = {}
         self._size = (0.0, 0)
         self._size_lock = threading.Lock()
         self._waker = Waker()
@@ -173,6 +177,7 @@ class MountedWorkspace:
             opened.core, store.history, opened.roots, opened.head, opened.baseline, self.sealing.submit, self._tell
         )
         opened.core.tree.on_changed_below = self._changed_below
+        opened.core.tree.sources.on_trouble = self._cannot_read
         self.timeline.on_head = lambda id: self._listener("head", {"head": id})
         self._keeper = Keeper(opened.core.barrier, self._problem)
         opened.core.epochs.reclaim.on_much = self._keeper.hurry
@@ -247,6 +252,12 @@ class MountedWorkspace:
         if text not in self._health:
             self._health.append(text)
         self._listener("health", {"problems": self.health()})
+
+    def _cannot_read(self, why: str) -> None:
+        """A program in the mount gets EIO: what is behind it is told here."""
+        if why not in self._unreadable and len(self._unreadable) < MOST_UNREADABLE:
+            self._unreadable[why] = None
+            self._listener("health", {"problems": self.health()})
 
     def _changed_below(self, inode: Inode) -> None:
         """Somebody writes to the base below the mount; the kernel is told by another thread than the one that asks."""
@@ -450,6 +461,7 @@ class MountedWorkspace:
         problems = [f"checkpoint {id} could not be sealed: {why}" for id, why in self.sealing.failures.items()]
         if self.sealing.full:
             problems.append("the store is full: new checkpoints wait to be sealed; free some space")
+        problems += [f"something cannot be read: {why}" for why in list(self._unreadable)]
         return problems + [text for text in self._health if "could not be sealed" not in text and "full" not in text]
 
     def _store_bytes(self) -> int:

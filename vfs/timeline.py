@@ -377,6 +377,8 @@ class Timeline:
     def make(self, move: Move) -> Moved:
         """Make a move; ``finish`` must follow. Raises ConflictError if the tree has changed since it was worked out."""
         with self._moving:
+            if move.picked is not None and not move.changes:  # no state of its own
+                return Moved(self.head.head, self.head.head, None)
             with self._tree.lock:
                 if self._tree.version != move.version:
                     raise ConflictError(

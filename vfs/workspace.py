@@ -157,7 +157,8 @@ class ListedEntry(msgspec.Struct, frozen=True):
 
 class UnmountResult(msgspec.Struct, frozen=True):
     """Answer of ``unmount``. ``conflicts`` names base paths that changed below the mount; both versions are kept, the
-    base's in checkpoint ``kept``.
+    base's in checkpoint ``kept``. ``lost`` names what could not be written, because the base file that it was made of
+    has been changed below the mount.
     """
 
     how: str
@@ -167,6 +168,7 @@ class UnmountResult(msgspec.Struct, frozen=True):
     conflicts: list[str]
     kept: str | None
     seconds: float
+    lost: list[str] = []
 
 
 class Workspace(Protocol):

@@ -50,6 +50,8 @@ def workspace_path(given: str | None, invocation: Invocation) -> str:
     """The directory to serve: the one given; else of ``-C`` and what is above it, a workspace that the store knows;
     else ``-C`` itself.
     """
+    if given == "":
+        raise PlyfsError("usage", "the name of the workspace is empty", "give the path of an existing directory")
     entry = invocation.registry.find(given or invocation.where())
     if entry is not None and doctor.clear_way(invocation.registry, entry, invocation.terminal) and given is None:
         return entry.workspace

@@ -70,3 +70,7 @@ def _show(terminal: Terminal, result: dict[str, Any]) -> None:
         terminal.note(f"changed below the mount meanwhile; the directory's own versions are in {result['kept']}:")
         for path in result["conflicts"]:
             terminal.note(f"  {shown(path)}")
+    if result.get("lost"):
+        terminal.note("not written, because what they were made of was changed below the mount:")
+        for path in result["lost"]:
+            terminal.note(f"  {shown(path)}")

@@ -12,6 +12,7 @@ import os
 import stat
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Protocol
 
 from store.errors import StoreError
@@ -135,11 +136,14 @@ class OriginSource(_FileSource):
 
 
 class Sources:
-    """Makes sources of stored content and keeps the most recently used descriptors open."""
+    """Makes sources of stored content and keeps the most recently used descriptors open. ``on_trouble`` hears why one
+    cannot be read, in the thread that wanted to.
+    """
 
     def __init__(self, blobs: BlobFiles, origins: OriginFiles, most_open: int = 512) -> None:
         self.blobs = blobs
         self.origins = origins
+        self.on_trouble: Callable[[str], None] = lambda _: None
         self._most_open = most_open
         self._open: OrderedDict[_FileSource, Descriptor] = OrderedDict()
         self._lock = threading.Lock()
@@ -148,12 +152,24 @@ class Sources:
         """An open descriptor of ``source``, valid while the caller holds it. Raises FsError."""
         descriptor = self._open.get(source)
         if descriptor is None:
-            descriptor = source._open()
+            descriptor = self._opened(source)
             with self._lock:
                 self._open[source] = descriptor
                 while len(self._open) > self._most_open:
                     self._open.popitem(last=False)
         return descriptor
+
+    def _opened(self, source: _FileSource) -> Descriptor:
+        try:
+            return source._open()
+        except FsError as error:
+            self._trouble(error)
+            raise
+
+    def _trouble(self, error: FsError) -> None:
+        """Whoever reads hears EIO and nothing else: let somebody be told why."""
+        if error.errno == errno.EIO:
+            self.on_trouble(str(error))
 
     def forget(self, source: _FileSource) -> None:
         """Close the descriptor of ``source``, if it is open and unused."""
@@ -204,7 +220,9 @@ class Sources:
         try:
             chunks = decode(self.blobs.get_node(ref))
         except StoreError as error:
-            raise FsError(errno.EIO, str(error)) from error
+            lost = FsError(errno.EIO, str(error))
+            self._trouble(lost)
+            raise lost from error
         if not isinstance(chunks, ChunkList):
             raise FsError(errno.EIO, f"object {ref.hex()} is not a chunk list")
         runs: list[Run] = []

@@ -1,4 +1,4 @@
-"""Making sure, before a move, that everything it brings back is really in the store.
+"""Making sure, before a move, that everything it brings back is really there: in the store, the attic, or the base.
 
 Reads no more than it must: what this process wrote or checked, and whose file has not been touched since, counts as
 checked. Raises before anything has changed.
@@ -58,7 +58,7 @@ def _check(content: Content, blobs: CheckedBlobs, contents: Contents) -> None:
                     blobs.check_blob(piece.ref, piece.length)
                 elif isinstance(piece, OriginPiece):
                     os.close(contents.open_origin(piece))
-        case Original(origin=origin) if origin.tree:  # the attic is ours; what the base has is the user's own
+        case Original():
             os.close(contents.open_origin(content))
         case _:
             pass
