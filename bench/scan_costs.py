@@ -47,6 +47,12 @@ def git(top: str, *arguments: str) -> None:
     subprocess.run(["git", *names, *arguments], cwd=top, check=True, capture_output=True)
 
 
+def git_capture(top: str) -> None:
+    """What a shadow repository does for a checkpoint."""
+    git(top, "add", "-A")
+    git(top, "write-tree")
+
+
 def timed(action: Callable[[], object]) -> float:
     """Seconds that it takes."""
     began = time.perf_counter()
@@ -80,7 +86,7 @@ def measure(count: int, rounds: int, directory: str | None) -> dict[str, float]:
             note("git status", lambda: git(workspace, "status", "--porcelain"))
             edit(paths, round_number)
             note("capture", served.checkpoint)
-            note("git add, write-tree", lambda: (git(workspace, "add", "-A"), git(workspace, "write-tree")))
+            note("git add, write-tree", lambda: git_capture(workspace))
             note("restore", served.undo)
             note("git checkout", lambda: git(workspace, "checkout", "-q", "--force", "HEAD", "--", "."))
             served.checkpoint()
