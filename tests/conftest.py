@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,6 +57,18 @@ def _seconds(request: pytest.FixtureRequest) -> float:
     if marker is not None and marker.args:
         return float(marker.args[0])
     return float(request.config.getini("timeout") or 120)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def others_may_pass(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests that run something as another user need the way to their directory open; pytest makes it private."""
+    base = tmp_path_factory.getbasetemp()
+    for path in (base, *base.parents):
+        status = path.stat()
+        if status.st_uid == os.geteuid() and path != Path(tempfile.gettempdir()):
+            path.chmod(stat.S_IMODE(status.st_mode) | 0o011)
+        if path.parent == Path(tempfile.gettempdir()):
+            break
 
 
 @pytest.fixture(autouse=True)
