@@ -311,6 +311,7 @@ def test_a_user_serves(point: Path, channel: str) -> None:
         done = subprocess.run([*inside, "ls", point], capture_output=True, text=True, timeout=30)
         assert "Permission denied" in done.stderr  # not even root may look in
         server.run("channel.stop()")
-        assert server.run(f"__import__('vfs.channels.mountpoint').channels.mountpoint.state({os.fsencode(point)!r})") == "absent"
+        asked = f"__import__('vfs.channels.mountpoint').channels.mountpoint.state({os.fsencode(point)!r})"
+        assert server.run(asked) == "absent"
     finally:
         server.close()
