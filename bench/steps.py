@@ -13,7 +13,7 @@ from bench.samples import FUSE_OVERLAYFS, Goal, Unit
 
 WARM_READ = (Goal(1.1), Goal(1.0, FUSE_OVERLAYFS))
 CHANGE = (Goal(2.5), Goal(1.0, FUSE_OVERLAYFS))
-THROUGHPUT = (Goal(0.7),)
+SEQUENTIAL = (Goal(0.7), Goal(1.0, FUSE_OVERLAYFS))
 AS_FUSE_OVERLAYFS = (Goal(1.0, FUSE_OVERLAYFS),)
 
 

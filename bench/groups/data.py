@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bench.material import ENVIRONMENT, Material
-from bench.steps import AS_FUSE_OVERLAYFS, THROUGHPUT, Step
+from bench.steps import AS_FUSE_OVERLAYFS, SEQUENTIAL, Step
 
 BLOCK = 1 << 20
 
@@ -40,9 +40,9 @@ class Data:
         """MB/s of the big files, milliseconds per transaction."""
         size = self._bytes
         steps = [
-            Step("sequential write", lambda: write(top / "new", size), THROUGHPUT, "MB/s", size),
-            Step("sequential read, cold", lambda: read(top / "old"), THROUGHPUT, "MB/s", size, cold=True),
-            Step("sequential read, warm", lambda: read(top / "old"), THROUGHPUT, "MB/s", size),
+            Step("sequential write", lambda: write(top / "new", size), SEQUENTIAL, "MB/s", size),
+            Step("sequential read, cold", lambda: read(top / "old"), SEQUENTIAL, "MB/s", size, cold=True),
+            Step("sequential read, warm", lambda: read(top / "old"), SEQUENTIAL, "MB/s", size),
             Step("4 KiB written in a file of the base", lambda: patch(top / "old"), AS_FUSE_OVERLAYFS, "ms"),
             Step("SQLite transaction, WAL", rows(top / "wal.db", "wal", self._rows), unit="ms", count=self._rows),
             Step(
@@ -52,8 +52,8 @@ class Data:
         if shutil.which("fio"):
             count = 16 << 20
             steps += [
-                Step("random 4 KiB reads", fio(top, "randread"), THROUGHPUT, "MB/s", count, cold=True),
-                Step("random 4 KiB writes", fio(top, "randwrite"), THROUGHPUT, "MB/s", count),
+                Step("random 4 KiB reads", fio(top, "randread"), AS_FUSE_OVERLAYFS, "MB/s", count, cold=True),
+                Step("random 4 KiB writes", fio(top, "randwrite"), AS_FUSE_OVERLAYFS, "MB/s", count),
             ]
         return steps
 

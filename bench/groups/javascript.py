@@ -31,5 +31,5 @@ class JavaScript:
         return [
             Step("npm ci", command("npm", "ci", *flags, "--cache", material.npm / "cache", cwd=top), CHANGE),
             Step("node loads the packages, warm", load, WARM_READ, before=load),
-            Step("rm -rf node_modules", command("rm", "-rf", "node_modules", cwd=top), CHANGE),
+            Step("rm -rf node_modules", command("rm", "-rf", "node_modules", cwd=top)),
         ]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bench.material import Material
-from bench.steps import CHANGE, WARM_READ, Step, command
+from bench.steps import WARM_READ, Step, command
 
 
 class Trees:
@@ -34,8 +34,8 @@ class Trees:
             Step("grep -r, warm", grep, WARM_READ, before=grep),
             Step("find, cold", find, cold=True),
             Step("find, warm", find, WARM_READ, before=find),
-            Step("cp -r", command("cp", "-r", "src", "copy", cwd=top), CHANGE),
-            Step("tar extract", command("tar", "-xf", material.archive, cwd=top / "extracted"), CHANGE),
-            Step("rm -rf of what was made", command("rm", "-rf", "copy", cwd=top), CHANGE),
-            Step("rm -rf of what the base has", command("rm", "-rf", "src", cwd=top), CHANGE),
+            Step("cp -r", command("cp", "-r", "src", "copy", cwd=top)),
+            Step("tar extract", command("tar", "-xf", material.archive, cwd=top / "extracted")),
+            Step("rm -rf of what was made", command("rm", "-rf", "copy", cwd=top)),
+            Step("rm -rf of what the base has", command("rm", "-rf", "src", cwd=top)),
         ]
