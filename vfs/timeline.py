@@ -33,7 +33,7 @@ from vfs.live.swap import Swap, Swapped
 from vfs.live.tree import Root
 from vfs.roots import Roots
 from vfs.trees import diff
-from vfs.trees.graft import Grafter
+from vfs.trees.graft import GIT, Grafter
 from vfs.workspace import CheckpointResult, ConflictError
 
 EXACT_COUNT = 256
@@ -404,14 +404,24 @@ class Timeline:
             self.on_head(self.head.head)
 
     def _save(self, move: Move) -> tuple[CheckpointId | None, list[SealTask]]:
-        """The checkpoint of what would be lost, if anything would; what only differs in ``.git`` is kept unseen."""
+        """The checkpoint of what would be lost, if anything would. It is unseen if it only differs in ``.git`` and the
+        move leaves that alone.
+        """
         present = move.present
         if not self.differs(self._roots.of(self.head.head), present):
             return None, []
-        automatic = self.differs(self.baseline, present, skip_git=move.picked is None)
+        automatic = self.differs(self.baseline, present, skip_git=move.picked is None) or self._changes_git(move)
         kind: CheckpointKind = "automatic" if automatic else "hidden"
         made = self._freeze(present, self._count(present), kind)
         return made.id, [SealTask(made.id, made.parent, present, made.epoch)]
+
+    def _changes_git(self, move: Move) -> bool:
+        """True if the move changes repositories that have changed since the head: it goes with what they lie in."""
+        moved = {path for one in move.changes if (path := _repository(one.path)) is not None}
+        if not moved:
+            return False
+        changed = self.changes(self.baseline, move.present)
+        return any(_repository(one.path) in moved for one in changed)
 
     def _swap(self, move: Move, saved: CheckpointId | None, tasks: list[SealTask]) -> Swapped:
         target, redo = move.target, move.redo
@@ -432,7 +442,10 @@ class Timeline:
             picked = (move.target, move.picked)
             target = made.id
         elif move.returns and visible and saved is not None:
-            redo = (*redo, saved)
+            if self.differs(self.baseline, move.present, skip_git=True):
+                redo = (*redo, saved)
+            else:  # only commits came after the head: forward again is where they are, not where they were
+                redo = tuple(saved if one == self.head.head else one for one in redo)
         before = saved if saved is not None else self.head.head
         if move.kept:
             picked = (before, tuple(sorted(move.kept)))
@@ -443,6 +456,12 @@ class Timeline:
         identities.save(self._core.epochs, self._tree)
         self.baseline = self._tree.fold()
         return swapped
+
+
+def _repository(path: bytes) -> bytes | None:
+    """The path of the outermost ``.git`` that ``path`` is or lies in."""
+    parts = path.split(b"/")
+    return b"/".join(parts[: parts.index(GIT) + 1]) if GIT in parts else None
 
 
 def _result(checkpoint: Checkpoint, created: bool, began: float) -> CheckpointResult:

@@ -446,8 +446,11 @@ class Rig:
             except NothingToDoError:
                 return
             raise Differs("there was nothing to undo")
+        head = self.head
         saved = self._move(lambda: timeline.undo(count), target.id, with_git=False)
-        self.redo_way = [*way, *([saved] if saved else [])]
+        if saved and not dirty:  # only commits came after the head
+            way = [saved if one == head else one for one in way]
+        self.redo_way = [*way, *([saved] if saved and dirty else [])]
         expect(list(timeline.head.redo) == self.redo_way, "the way forward:", timeline.head.redo, self.redo_way)
 
     def redo(self, count: int = 1) -> None:
@@ -473,6 +476,13 @@ class Rig:
     def restore_paths(self, id: str, paths: list[bytes]) -> None:
         timeline = self.world.timeline
         onto = pick(self.plain.root, self.snaps[id], paths)
+        if not timeline.go(id, paths).changes:
+            expect(not differs(onto, self.plain.root), "paths that are as they were")
+            known, head = {one.id for one in self.world.history.all()}, self.head
+            timeline.make(timeline.go(id, paths))
+            timeline.finish()
+            expect(self.head == head and {one.id for one in self.world.history.all()} == known, "nothing happens")
+            return
         self._move(lambda: timeline.go(id, paths), None, True, onto)
         self.redo_way = []
 
