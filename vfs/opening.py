@@ -22,7 +22,7 @@ from vfs.live import identities
 from vfs.live.core import Core
 from vfs.live.inode import FIRST_NEW_INO
 from vfs.live.records import JOURNAL_VERSION, Start
-from vfs.live.recovery import Journal, Replay, first_free_ino, read_journals
+from vfs.live.recovery import Journal, Replay, cut_off, first_free_ino, read_journals, remove_lost
 from vfs.live.seal import LayerSealer
 from vfs.live.swap import Swap
 from vfs.live.tree import Root
@@ -94,6 +94,9 @@ def _first_head(home: Home, store: WorkspaceStore, host: Host) -> Head:
     return head
 
 
+POWER_LOSS = "after a power loss: what was written after the last fsync or checkpoint is gone"
+
+
 class _Opening:
     """One opening, after the head is known."""
 
@@ -134,15 +137,16 @@ class _Opening:
 
     def run(self, head: Head) -> Opened:
         core = self._core(self._root_of_head(head), head.next_ino, head.epoch)
-        journals = read_journals(core.epochs, head)
+        journals = self._unsealed(core, read_journals(core.epochs, head, self._store.history.__contains__))
         if not journals or journals[0].start.generation != self._store.generations.current:
+            head = self._stored_head(head)
             baseline = self._fresh(core, head)
             head = msgspec.structs.replace(head, epoch=core.tree.epoch, mounted=True)
         else:
             core, baseline = self._replay(journals)
             last = journals[-1].start
-            if journals[-1].cut:
-                self._notes.append("after a power loss: what was written after the last fsync or checkpoint is gone")
+            if journals[-1].cut or last.epoch < head.epoch:
+                self._notes.append(POWER_LOSS)
             head = msgspec.structs.replace(
                 head,
                 head=head.head if last.epoch == head.epoch else last.head,
@@ -165,15 +169,43 @@ class _Opening:
             self._notes,
         )
 
+    def _unsealed(self, core: Core, journals: list[Journal]) -> list[Journal]:
+        """``journals`` but for those that ended in a checkpoint which is stored: their working data may be gone."""
+        history = self._store.history
+        needed = 0
+        for index, journal in enumerate(journals):
+            closed = journal.start.closed
+            if index and closed is not None and history.get(closed).state == "sealed":
+                needed = index
+        for journal in journals[:needed]:
+            os.unlink(core.epochs.path(journal.start.epoch))
+        return journals[needed:]
+
     def _root_of_head(self, head: Head) -> Root:
         """The head's tree; if it never came to be sealed, the nearest ancestor's, which a replay then replaces."""
-        at: CheckpointId | None = head.head
+        at = self._nearest_sealed(head.head)
+        return base_root(self._host, self._store.generations.current) if at is None else self._roots.of(at)
+
+    def _nearest_sealed(self, id: CheckpointId) -> CheckpointId | None:
+        at: CheckpointId | None = id
         while at is not None:
             checkpoint = self._store.history.get(at)
             if checkpoint.layer is not None:
-                return self._roots.of(at)
+                return at
             at = checkpoint.parent
-        return base_root(self._host, self._store.generations.current)
+        return None
+
+    def _stored_head(self, head: Head) -> Head:
+        """``head``, or the nearest before it that is stored: a power loss can take a journal that promised nothing."""
+        at = self._nearest_sealed(head.head)
+        if at is None or at == head.head:
+            return head
+        self._notes.append(POWER_LOSS)
+        history = self._store.history
+        head = msgspec.structs.replace(head, head=at, redo=())
+        history.write_head(head)
+        history.remove([one.id for one in history.all() if one.state == "sealing"])
+        return head
 
     def _fresh(self, core: Core, head: Head) -> Root:
         """Begin an epoch on the head, there being no journal to go on with."""
@@ -220,7 +252,10 @@ class _Opening:
                 identities.load(core.epochs, core.tree, exactly=start.epoch)
             replay.run(journal.records)
             if index == len(journals) - 1:
-                core.epochs.resume(start, journal.contents)
+                remove_lost(core.epochs, start.epoch)
+                identities.clear(core.epochs, after=start.epoch)
+                contents = cut_off(core.epochs, journal) if journal.cut else journal.contents
+                core.epochs.resume(start, contents)
                 break
             closed = journals[index + 1].start.closed
             if closed is not None:
@@ -246,7 +281,7 @@ class _Opening:
         known = {task.checkpoint for task in self._tasks}
         history = self._store.history
         history.remove(
-            [one.id for one in history.all() if one.state == "sealing" and one.epoch == epoch and one.id not in known]
+            [one.id for one in history.all() if one.state == "sealing" and one.epoch >= epoch and one.id not in known]
         )
 
     def _is_made(self, start: Start) -> bool:

@@ -96,6 +96,8 @@ class Timeline:
         self._seal = seal
         self._tell = tell
         self._moving = threading.RLock()
+        self._heading = threading.Lock()
+        core.epochs.anchor = self.anchor
         self.head = head
         self.baseline = baseline
         self.on_head: Callable[[CheckpointId], None] = lambda _: None
@@ -240,14 +242,23 @@ class Timeline:
         epochs = self._core.epochs
         epoch = epochs.prepare(start)
         try:
-            self._history.write_head(head)
+            self._move_head(head)
         except BaseException:
             epochs.abandon(epoch)
             raise
         epochs.enter(epoch)
-        self.head = head
         self._tree.epoch = start.epoch
         self._tree.changed_since_fold = 0
+
+    def _move_head(self, head: Head) -> None:
+        with self._heading:
+            self._history.write_head(head)
+            self.head = head
+
+    def anchor(self) -> None:
+        """Put the head, and every checkpoint that it names, on the disk. Raises OSError or NoSpaceError."""
+        with self._heading:
+            self._history.write_head(self.head, sync=True)
 
     def note_outside(self, paths: tuple[bytes, ...], layer: Callable[[Root], LayerRef]) -> Checkpoint:
         """Tell, as a checkpoint of its own on top of the head, of changes that no checkpoint holds: the base's own.
@@ -267,8 +278,7 @@ class Timeline:
                 outside=paths,
                 layer=layer(self._roots.of(self.head.head)),
             )
-            self.head = msgspec.structs.replace(self.head, head=made.id)
-            self._history.write_head(self.head)
+            self._move_head(msgspec.structs.replace(self.head, head=made.id))
             return made
 
     # --- moving ----------------------------------------------------------------------------------------------------

@@ -17,9 +17,11 @@ from collections import Counter
 from collections.abc import Callable
 from unittest import mock
 
+import store.journal
 import store.nodes
 import vfs.live.files
 import vfs.live.namespace
+import vfs.live.recovery
 import vfs.live.seal
 from store.refs import Ino
 from tests.model import bases
@@ -87,10 +89,12 @@ class Rig:
 
     def __init__(self, base: int) -> None:
         self.top = os.fsencode(tempfile.mkdtemp(prefix="plyfs-model-", dir=memory_directory()))
+        self.world = World(self.top)
         self._patches = [mock.patch.object(module, name, value) for (module, name), value in SMALL.items()]
+        for module in (store.journal, vfs.live.recovery):
+            self._patches.append(mock.patch.object(module, "boot_id", lambda: self.world.boot))
         for patch in self._patches:
             patch.start()
-        self.world = World(self.top)
         self.plain = bases.base(self.world.base, base)
         status = os.lstat(self.world.base)
         self.base_nlink = status.st_nlink == 2 + sum(node.kind == DIR for node in self.plain.root.entries.values())
@@ -192,7 +196,7 @@ class Rig:
         node = Node(kind, 0o777 if kind == LNK else mode & ~0o022, uid, uid)
         rdev = 0
         if kind == LNK:
-            node.target = b"target/%d" % node.token
+            node.target = b"target/%d" % self.random.randrange(1 << 30)
         elif kind == stat.S_IFCHR:
             rdev = node.rdev = os.makedev(1, 3)
 
@@ -633,6 +637,11 @@ class Rig:
         self.kernel.shrink_all()
         self.world.close()
         self._again(head, redo, certain=True)
+
+    def restart(self) -> list[str]:
+        """Start again after whatever end, and expect nothing yet; returns what a person is told."""
+        self._start()
+        return list(self.world.notes)
 
     def _again(self, head: str, redo: list[str], certain: bool) -> None:
         self._start()

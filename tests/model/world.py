@@ -60,6 +60,8 @@ class World:
         self.clock = Clock()
         self.ids = Counted()
         self.disk: Disk = Disk()
+        self.boot = "boot-1"
+        """The run of the kernel, as journals know it; another one means that the power was lost."""
         self.notes: list[str] = []
         self.problems: list[str] = []
         self.told = []

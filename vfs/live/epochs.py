@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -56,6 +56,8 @@ class Epoch:
         self.records = records
         self.durable = 0
         self.files = files
+        self.anchored = False
+        """True once its journal, and the head that names it, would be found again after a power loss."""
 
 
 class Epochs:
@@ -71,6 +73,8 @@ class Epochs:
         self._room = 0
         self.reclaim = Reclaim()
         self.muted = False
+        self.anchor: Callable[[], None] = lambda: None
+        """Puts the head, and all that it names, on the disk. Takes no lock that is held while records are written."""
 
     @property
     def current(self) -> Epoch:
@@ -173,8 +177,14 @@ class Epochs:
                     waiting.append(self.current)
                 counts = [epoch.records for epoch in waiting]
                 files = [file for epoch in waiting for file in epoch.files] + self._working.unfrozen()
+                names, self._working.unnamed = self._working.unnamed, False
             for file in files:
                 file.sync()
+            try:
+                self._find_again(waiting, names)
+            except (OSError, NoSpaceError) as error:
+                self._working.unnamed = True
+                raise FsError(errno.ENOSPC if isinstance(error, NoSpaceError) else error.errno or errno.EIO) from error
             for epoch, count in zip(waiting, counts, strict=True):
                 with lock:
                     if epoch.journal is None:
@@ -193,8 +203,24 @@ class Epochs:
             with lock:
                 self.reclaim.collect(self.current.durable)
 
+    def _find_again(self, waiting: list[Epoch], names: bool) -> None:
+        """Make sure that what is about to be promised is found: the files' names, and the head that leads to them."""
+        if names:
+            self.disk.sync_dir(self._working.directory)
+        loose = [epoch for epoch in waiting if not epoch.anchored]
+        if loose:
+            self.disk.sync_dir(self.directory)
+            self.anchor()
+        for epoch in loose:
+            epoch.anchored = True
+
     def drop(self, number: int, lock: Guard) -> None:
         """The checkpoint that ended epoch ``number`` is sealed and durable: its journal and working files go."""
+        # A head that names one of these epochs must not come back: it would find neither journal nor what that held.
+        current = self._current
+        if current is not None and not current.anchored:
+            with self._sync_lock:
+                self._find_again([current], False)
         with lock:
             gone = [epoch for epoch in self._closed if epoch.start.epoch <= number]
             self._closed = [epoch for epoch in self._closed if epoch.start.epoch > number]

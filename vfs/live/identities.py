@@ -68,10 +68,11 @@ def load(epochs: Epochs, tree: Tree, before: int = 0, exactly: int = -1) -> None
         tree.next_ino = max([tree.next_ino, *(shown.ino + 1 for _, shown in value.shown)])
 
 
-def clear(epochs: Epochs) -> None:
-    """Forget it all: the tree that is served next has nothing to do with what was served."""
+def clear(epochs: Epochs, after: int = -1) -> None:
+    """Forget what was shown ``after`` an epoch: what is served next has nothing to do with it."""
     for number in _on_disk(epochs):
-        epochs.disk.unlink(_path(epochs, number))
+        if number > after:
+            epochs.disk.unlink(_path(epochs, number))
 
 
 def _path(epochs: Epochs, epoch: int) -> bytes:

@@ -10,12 +10,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import msgspec
 
 from store.disk import boot_id
 from store.errors import DamagedError, StoreError
 from store.history import Head
-from store.journal import JournalContents, read_journal
+from store.journal import JournalContents, JournalWriter, read_journal
 from store.refs import CheckpointId, Ino
 from vfs.errors import FsError
 from vfs.live.core import Core
@@ -40,10 +43,11 @@ class ClosedEpoch(NamedTuple):
     closed: CheckpointId
 
 
-def read_journals(epochs: Epochs, head: Head) -> list[Journal]:
+def read_journals(epochs: Epochs, head: Head, known: Callable[[CheckpointId], bool]) -> list[Journal]:
     """The journals up to the head's epoch, oldest first. Those after it were never answered for and are removed.
 
-    Raises DamagedError or FormatError.
+    After a power loss they may end early: at one that was cut, or that goes on from what was lost. ``known`` tells of
+    checkpoints that were not. Raises DamagedError or FormatError.
     """
     numbers = epochs.on_disk()
     for number in numbers:
@@ -52,12 +56,43 @@ def read_journals(epochs: Epochs, head: Head) -> list[Journal]:
     journals: list[Journal] = []
     for number in [number for number in numbers if number <= head.epoch]:
         journal = read_one(epochs.path(number))
-        if journal is None:
+        if journal is None or (journals and journals[-1].start.epoch != number - 1) or not _starts(journal, known):
             break
         journals.append(journal)
         if journal.cut:
             break
     return journals
+
+
+def _starts(journal: Journal, known: Callable[[CheckpointId], bool]) -> bool:
+    """True if all that a journal goes on from is there."""
+    start = journal.start
+    needed = [start.head, start.closed, start.graft, start.picked[0] if start.picked is not None else None]
+    return all(id is None or known(id) for id in needed)
+
+
+def remove_lost(epochs: Epochs, last: int) -> None:
+    """Remove the journals after epoch ``last``: a power loss took what they went on from, so they promised nothing."""
+    for number in epochs.on_disk():
+        if number > last:
+            os.unlink(epochs.path(number))
+
+
+def cut_off(epochs: Epochs, journal: Journal) -> JournalContents:
+    """Rewrite a journal to hold the records that count and no others; what comes after them would else bring back
+    those that were given up.
+    """
+    path = epochs.path(journal.start.epoch)
+    short = path + b".cut"
+    if os.path.exists(short):
+        os.unlink(short)
+    writer = JournalWriter(short, epochs.disk, msgspec.structs.replace(journal.contents.header, boot=boot_id()))
+    for payload in journal.contents.records[: len(journal.records)]:
+        writer.append(payload)
+    writer.sync()
+    writer.close()
+    epochs.disk.rename(short, path)
+    return read_journal(path)
 
 
 def read_one(path: bytes) -> Journal | None:

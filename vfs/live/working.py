@@ -148,11 +148,13 @@ class WorkingData:
     """The working files of one workspace. Numbers are never used twice."""
 
     def __init__(self, directory: bytes, next_number: int = 1) -> None:
-        self._directory = directory
+        self.directory = directory
         self._next = next_number
         self._open: dict[int, WorkingFile] = {}
         self._files = OpenFiles()
         self.spool: WorkingFile | None = None
+        self.unnamed = False
+        """True if there are files whose names may not be on the disk yet."""
 
     @property
     def next_number(self) -> int:
@@ -161,7 +163,7 @@ class WorkingData:
 
     def room(self) -> int:
         """How many bytes could be written now."""
-        space = os.statvfs(self._directory)
+        space = os.statvfs(self.directory)
         return space.f_bavail * space.f_frsize
 
     def create(self, shared: bool = False) -> WorkingFile:
@@ -173,6 +175,7 @@ class WorkingData:
             raise FsError(error.errno or errno.EIO) from error
         self._next += 1
         self._open[number] = file
+        self.unnamed = True
         return file
 
     def reopen(self, number: int) -> WorkingFile:
@@ -182,8 +185,10 @@ class WorkingData:
             if not os.path.exists(self._path(number)):
                 raise FsError(errno.EIO, f"working file {number} is missing")
             file = WorkingFile(self._files, self._path(number), number, shared=False)
+            file.synced = False  # by whom it was written was killed, perhaps before a sync
             self._open[number] = file
             self._next = max(self._next, number + 1)
+            self.unnamed = True
         return file
 
     def spool_tail(self, length: int) -> tuple[WorkingFile, int]:
@@ -213,11 +218,11 @@ class WorkingData:
     def sweep(self, kept: set[int]) -> int:
         """Remove files left by earlier runs, but for those numbered in ``kept``; returns how many."""
         removed = 0
-        for name in os.listdir(self._directory):
+        for name in os.listdir(self.directory):
             if name.isdigit() and int(name) not in kept and int(name) not in self._open:
-                os.unlink(os.path.join(self._directory, name))
+                os.unlink(os.path.join(self.directory, name))
                 removed += 1
         return removed
 
     def _path(self, number: int) -> bytes:
-        return os.path.join(self._directory, b"%d" % number)
+        return os.path.join(self.directory, b"%d" % number)
