@@ -35,12 +35,13 @@ def need_programs(*names: str) -> None:
 
 
 def may_make_devices(directory: Path) -> bool:
-    """True if device files can be made in ``directory``: containers rarely may."""
-    try:
-        os.mknod(directory / "device", stat.S_IFBLK | 0o600, os.makedev(8, 1))
-    except PermissionError:
-        return False
-    os.unlink(directory / "device")
+    """True if device files of any kind can be made in ``directory``: containers rarely may."""
+    for kind, device in ((stat.S_IFBLK, os.makedev(8, 1)), (stat.S_IFCHR, os.makedev(0, 0))):
+        try:
+            os.mknod(directory / f"device-{os.getpid()}", kind | 0o600, device)
+        except PermissionError:
+            return False
+        os.unlink(directory / f"device-{os.getpid()}")
     return True
 
 
