@@ -11,7 +11,7 @@ TESTS ?=
 PYTEST_ARGS ?=
 JOBS ?= 2
 BENCH_ARGS ?=
-COVERAGE_FLOOR ?= 80
+COVERAGE_FLOOR ?= 75
 
 .PHONY: help demo test check format lint types imports bench clean
 help:
