@@ -18,7 +18,7 @@ from tests.model.bases import NAMES
 from tests.model.machine import Rig
 from tests.model.plain import DIR, LNK, REG, walk
 
-EXAMPLES = int(os.environ.get("PLYFS_MODEL_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("PLYFS_MODEL_EXAMPLES", "120"))
 STEPS = int(os.environ.get("PLYFS_MODEL_STEPS", "40"))
 SEED = os.environ.get("PLYFS_MODEL_SEED")
 
