@@ -239,16 +239,18 @@ class _Opening:
         identities.load(core.epochs, core.tree, before=first.epoch + (made_of is None))
         replay = Replay(core)
         baseline = core.tree.fold()
+        made_again = made_of is not None
         for index, journal in enumerate(journals):
             start = journal.start
             if index or made_of is not None:
                 made_of = self._made_of(start)
+                made_again |= made_of is not None
                 root = self._start_root(core, start)
                 core.tree.fold()
                 Swap(core.tree, root, start.time_ns).run()
             baseline = core.tree.fold()
             core.tree.epoch = start.epoch
-            if index and made_of is None:
+            if index and not made_again:  # what is made again has other keys than what was kept speaks of
                 identities.load(core.epochs, core.tree, exactly=start.epoch)
             replay.run(journal.records)
             if index == len(journals) - 1:
