@@ -75,6 +75,26 @@ def test_a_hard_link_of_the_base_removed_and_brought_back():
         assert number(rig, b"a") == number(rig, b"d/a") == before
 
 
+def test_a_file_that_got_its_name_by_link_and_unlink_is_a_plain_one():
+    """As git makes its objects: nothing of it stands in the link table."""
+    with served(RICH) as rig:
+        made = rig.make(b".git", b"tmp")
+        assert made is not None
+        rig.write(b".git/tmp", made, 0, b"object")
+        rig.link(b".git/tmp", made, b".git/d", b"object")
+        rig.remove(b".git", b"tmp", False)
+        rig.write(b".git/d/object", made, 3, b"ECT")
+        rig.checkpoint()
+        assert rig.core.tree.links is None
+        rig.crash()
+        rig.check()
+        rig.link(b".git/d/object", node(rig, b".git/d/object"), b"", b"again")
+        rig.remove(b".git/d", b"object", False)
+        rig.checkpoint()
+        rig.undo()
+        rig.check()
+
+
 def test_writing_through_one_of_several_names_undone():
     """All names show another inode with the old bytes; who has it open keeps the new ones."""
     with served(LINKED) as rig:

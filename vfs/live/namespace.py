@@ -16,7 +16,7 @@ from vfs.channel import Caller
 from vfs.errors import FsError
 from vfs.live import acl
 from vfs.live.extents import Extents
-from vfs.live.inode import DirectoryInode, FileInode, Inode, SpecialInode, SymlinkInode
+from vfs.live.inode import FIRST_NEW_INO, DirectoryInode, FileInode, Inode, SpecialInode, SymlinkInode
 from vfs.live.listing import Row
 from vfs.live.records import Op
 from vfs.live.tree import Tree, below, link_key
@@ -354,7 +354,7 @@ class Namespace:
             inode.listing = None
         else:
             inode.nlink -= 1
-            if inode.linked:
+            if inode.linked and not self._alone_again(inode):
                 if inode.nlink:
                     tree.touch(inode)
                     tree.dirty_links[inode.key] = inode
@@ -363,6 +363,25 @@ class Namespace:
                     tree.places.pop(inode.ino, None)
         if not inode.nlink and not inode.lookups:
             tree.evict(inode)
+
+    def _alone_again(self, inode: Inode) -> bool:
+        """Let an inode have one name as if it never had more, if no tree has seen it with more: git gives each of its
+        objects its name by link(2) and unlink(2). False if that cannot be.
+        """
+        tree = self._tree
+        places = tree.places.get(inode.ino, ())
+        if inode.nlink != 1 or len(places) != 1 or inode.key < FIRST_NEW_INO:
+            return False
+        if tree.pages.get(tree.links, link_key(inode.key)) is not None:
+            return False
+        inode.parent, inode.name = next(iter(places))
+        inode.linked = False
+        inode.dirty = True
+        del tree.places[inode.ino]
+        tree.dirty_links.pop(inode.key, None)
+        tree.linked.pop(inode.key, None)
+        tree.mark(inode.parent, inode.name, None)
+        return True
 
     def _is_empty(self, directory: DirectoryInode) -> bool:
         tree = self._tree
