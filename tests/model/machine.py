@@ -100,6 +100,8 @@ class Rig:
         self.base_nlink = status.st_nlink == 2 + sum(node.kind == DIR for node in self.plain.root.entries.values())
         names = Counter(child.token for _, node in walk(self.plain.root) for child in node.entries.values())
         self.base_linked = {token for token, count in names.items() if count > 1}
+        self.restored: set[int] = set()
+        """The times of all restores."""
         self.blurred: set[int] = set()
         """Tokens of inodes that once were blurred."""
         self.random = random.Random(0)
@@ -527,6 +529,7 @@ class Rig:
     def _become(self, onto: Node, now: int) -> None:
         """The model becomes ``onto``: what is kept keeps its number, the rest gets a new one and the time ``now``."""
         blur(onto, self.blurred)
+        self.restored.add(now)
         present = self.plain.root
         by_token: dict[int, list[Node]] = {}
         for _, node in walk(present):
@@ -557,7 +560,7 @@ class Rig:
                 if node.token in self.base_linked and not maybe:
                     # Whether all names of a base file with several were gone before is not known for certain.
                     unsure.append(node)
-                    node.mtimes = {now, shown, node.tree_mtime, node.came}
+                    node.mtimes = {now, shown, node.tree_mtime, *self.restored}
                 if maybe:
                     node.mtimes = {now, shown, node.tree_mtime}
                     for one in maybe:
