@@ -19,9 +19,10 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from store.disk import Clock, Disk, Ids, read_file
-from store.errors import FormatError, NoSpaceError, UnknownCheckpointError
+from store.errors import DamagedError, FormatError, NoSpaceError, UnknownCheckpointError
 from store.format import FORMAT_VERSION
 from store.frames import EventFile, frame, scan
+from store.journal import JournalHeader, read_journal
 from store.refs import CheckpointId, LayerRef, NodeRef
 
 CheckpointKind = Literal["base", "user", "automatic", "outside", "hidden"]
@@ -128,6 +129,7 @@ class History:
     def __init__(self, directory: bytes, disk: Disk, clock: Clock, ids: Ids) -> None:
         self.path = os.path.join(directory, b"history")
         self.head_path = os.path.join(directory, b"head")
+        self._journals = os.path.join(directory, b"journal")
         self.problems: list[str] = []
         self._disk = disk
         self._clock = clock
@@ -432,8 +434,9 @@ class History:
     def read_head(self) -> Head | None:
         """The head, None if the workspace has no checkpoint yet.
 
-        After a power failure the file may be lost, or name a checkpoint whose record is lost: then the newest known
-        checkpoint is the head, and ``problems`` says so. Raises FormatError for another version.
+        After a power failure the file may be lost, or name a checkpoint whose record is lost: then the head is where
+        the newest journal begins, else the newest known checkpoint, and ``problems`` says so. Raises FormatError for
+        another version.
         """
         head = self._stored_head()
         newest = self.newest()
@@ -443,13 +446,16 @@ class History:
             return None
         if head is None:
             everything = self.all()
-            self._problem(f"the head was lost; it is taken to be the newest checkpoint, {newest.id}")
+            journal = self._newest_journal()
+            at = newest.id if journal is None or journal.head is None else journal.head
+            found = "the newest checkpoint" if journal is None else "where the newest journal begins"
+            self._problem(f"the head was lost; it is taken to be {found}, {at}")
             head = Head(
-                head=newest.id,
+                head=at,
                 base=self._newest_base(),
-                epoch=max(one.epoch for one in everything) + 1,
-                generation=newest.generation,
-                next_ino=newest.next_ino,
+                epoch=max(one.epoch for one in everything) + 1 if journal is None else journal.epoch,
+                generation=newest.generation if journal is None else journal.generation,
+                next_ino=max(newest.next_ino, 0 if journal is None else journal.next_ino),
                 mounted=True,
             )
         changes: dict[str, object] = {}
@@ -485,6 +491,21 @@ class History:
                 hint="use the plyfs release that wrote this store, or a newer one",
             )
         return head
+
+    def _newest_journal(self) -> JournalHeader | None:
+        """The first words of the newest journal, whose records would be lost with the head; None if there is none."""
+        try:
+            numbers = [int(name) for name in os.listdir(self._journals) if name.isdigit()]
+        except FileNotFoundError:
+            return None
+        for number in sorted(numbers, reverse=True):
+            try:
+                header = read_journal(os.path.join(self._journals, b"%d" % number)).header
+            except (FileNotFoundError, DamagedError):
+                continue
+            if header.head in self._all:
+                return header
+        return None
 
     def _newest_base(self) -> CheckpointId:
         everything = self.all()

@@ -111,9 +111,11 @@ class FaultyDisk(Disk):
         self._written[ino] = min(self._written.get(ino, length), length)
         self._after("truncate")
 
-    def power_loss(self, root: bytes) -> None:
-        """Cut every file below ``root`` to what was durable of it."""
+    def power_loss(self, root: bytes, leaving: bytes = b"") -> None:
+        """Cut every file below ``root`` to what was durable of it, but for those in the directory ``leaving``."""
         for directory, _, names in os.walk(root):
+            if directory == leaving:
+                continue
             for name in names:
                 path = os.path.join(directory, name)
                 durable = self._written.get(os.stat(path).st_ino)

@@ -54,7 +54,7 @@ class Epoch:
         self.start = start
         self.journal = journal
         self.records = records
-        self.durable = 0
+        self.durable = -1  # not even its beginning
         self.files = files
         self.anchored = False
         """True once its journal, and the head that names it, would be found again after a power loss."""
@@ -172,9 +172,7 @@ class Epochs:
         """
         with self._sync_lock:
             with lock:
-                waiting = [epoch for epoch in self._closed if epoch.durable < epoch.records]
-                if self.current.durable < self.current.records:
-                    waiting.append(self.current)
+                waiting = [epoch for epoch in (*self._closed, self.current) if epoch.durable < epoch.records]
                 counts = [epoch.records for epoch in waiting]
                 files = [file for epoch in waiting for file in epoch.files] + self._working.unfrozen()
                 names, self._working.unnamed = self._working.unnamed, False
@@ -217,21 +215,22 @@ class Epochs:
     def drop(self, number: int, lock: Guard) -> None:
         """The checkpoint that ended epoch ``number`` is sealed and durable: its journal and working files go."""
         # A head that names one of these epochs must not come back: it would find neither journal nor what that held.
-        current = self._current
-        if current is not None and not current.anchored:
-            with self._sync_lock:
+        with self._sync_lock:  # a barrier under way still uses the journals
+            # A head that names one of these epochs must not come back: it would find neither journal nor what that held.
+            current = self._current
+            if current is not None and not current.anchored:
                 self._find_again([current], False)
-        with lock:
-            gone = [epoch for epoch in self._closed if epoch.start.epoch <= number]
-            self._closed = [epoch for epoch in self._closed if epoch.start.epoch > number]
-        for epoch in gone:
-            if epoch.journal is not None:
-                epoch.journal.close()
-                epoch.journal = None
-            self.disk.unlink(self.path(epoch.start.epoch))
-            for file in epoch.files:
-                file.temporary = True
-            epoch.files = []
+            with lock:
+                gone = [epoch for epoch in self._closed if epoch.start.epoch <= number]
+                self._closed = [epoch for epoch in self._closed if epoch.start.epoch > number]
+            for epoch in gone:
+                if epoch.journal is not None:
+                    epoch.journal.close()
+                    epoch.journal = None
+                self.disk.unlink(self.path(epoch.start.epoch))
+                for file in epoch.files:
+                    file.temporary = True
+                epoch.files = []
 
     def working_numbers(self) -> set[int]:
         """The numbers of the working files that epochs still cite."""
