@@ -212,6 +212,7 @@ class _Check:
             return
         self._head(store, mine)
         self._journals(store, mine)
+        self._standing(store, mine)
         self._layers(store)
         if mine and (count := len(leftovers(store))):
             self._tell("untidy", store.path, f"{count} files that a killed process left; `plyfs gc` removes them")
@@ -319,6 +320,42 @@ class _Check:
             scanned = store.history.scope(checkpoint.id) is not None  # its layer stands in scan/state
             if checkpoint.state == "sealing" and checkpoint.epoch not in epochs and mine and not scanned:
                 self._lose(store, checkpoint, b"", "it was not sealed, and its journal is gone")
+
+    def _standing(self, store: WorkspaceStore, mine: bool) -> None:
+        """The head, and what each journal goes on from, can be had: sealed, or made by a journal that is there."""
+        history = store.history
+        going_on: list[int] = []
+
+        def is_lost(id: CheckpointId | None) -> bool:
+            if id is None or id not in history:
+                return id is not None
+            if history.scope(id) is not None:  # its layer stands in scan/state
+                return False
+            checkpoint = history.get(id)
+            return checkpoint.layer is None and checkpoint.epoch not in going_on
+
+        for epoch in store.epochs():
+            path = store.journal_path(epoch)
+            try:
+                start = read_journal(path).header.head
+            except (FileNotFoundError, DamagedError):
+                continue
+            if not is_lost(start):
+                going_on.append(epoch)
+            elif mine:
+                if self._repair:
+                    self._set_aside(path)
+                    self._disk.unlink(path)
+                self._tell("damage", path, f"goes on from checkpoint {start}, which is lost", self._repair)
+        head = history.read_head()
+        if head is None or not mine or not is_lost(head.head):
+            return
+        at = next((one.id for one in history.ancestors(head.head) if not is_lost(one.id)), None)
+        repair = self._repair and at is not None
+        if repair and at is not None:
+            self._set_aside(history.head_path)
+            history.write_head(msgspec.structs.replace(head, head=at, redo=()), sync=True)
+        self._tell("damage", history.head_path, f"stands on checkpoint {head.head}, which is lost", repair)
 
     # Layers
 

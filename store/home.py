@@ -305,8 +305,8 @@ class Home:
         while True:
             seed = b"%d %d %d %d" % (identity.fsid, identity.inode, identity.birth_ns, number)
             id = WorkspaceId(digest(seed)[:8].hex())
-            if os.fsencode(id) not in taken or not self._has_record(id):
-                break
+            if os.fsencode(id) not in taken or not self._has_good_record(id):
+                break  # one whose record is lost has its name from this very directory: it is that workspace
             number += 1
         record = WorkspaceRecord(FORMAT_VERSION, id, identity, path, self.clock.time_ns())
         for name in WORKSPACE_DIRECTORIES:
@@ -315,8 +315,14 @@ class Home:
         self.disk.sync_dir(self.workspaces_dir)
         return record
 
-    def _has_record(self, id: WorkspaceId) -> bool:
-        return os.path.exists(os.path.join(self.workspaces_dir, os.fsencode(id), b"record"))
+    def _has_good_record(self, id: WorkspaceId) -> bool:
+        try:
+            self.read_record(id)
+        except FormatError:
+            return True
+        except (DamagedError, FileNotFoundError):
+            return False
+        return True
 
     def _write(self, record: WorkspaceRecord) -> None:
         path = os.path.join(self.workspaces_dir, os.fsencode(record.id), b"record")

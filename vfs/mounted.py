@@ -37,7 +37,7 @@ from vfs.live.extents import Extents, read_runs
 from vfs.live.inode import Inode
 from vfs.live.pending import Pending
 from vfs.live.tree import Root, content_size
-from vfs.opening import Opened, open_store, open_workspace_tree, store_layer
+from vfs.opening import Opened, check_generations, open_store, open_workspace_tree, store_layer
 from vfs.scan import handover
 from vfs.sealing import Sealing
 from vfs.timeline import Move, Moved, Timeline
@@ -83,6 +83,7 @@ SWITCH_SECONDS = 0.0005
 
 def catch_up(home: Home, store: WorkspaceStore, base_fd: int, notes: list[str]) -> None:
     """Finish, or take back, an apply that a crash interrupted; find what others changed since the last mount."""
+    check_generations(store)
     work = leaving.work_dir(store)
     host = Host({0: base_fd})
     applied = apply.resume(work, base_fd, store.attic_dir)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from store.errors import DamagedError
 from store.format import Origin
 from store.history import Head
 from store.home import Home, WorkspaceIdentity, WorkspaceStore
@@ -69,6 +70,20 @@ def open_workspace_tree(
     notes += store.history.problems + store.generations.problems
     opening = _Opening(home, store, lock, base_fd, host, roots, now, notes)
     return opening.run(head)
+
+
+def check_generations(store: WorkspaceStore) -> None:
+    """Raise DamagedError if the end of a generation was recorded and is lost: trees would be taken for others."""
+    head = store.history.read_head()
+    if head is None:
+        return
+    spoken_of = max([head.generation, *(one.generation for one in store.history.all())])
+    if spoken_of > store.generations.current:
+        name = os.fsdecode(os.path.join(store.path, b"generations"))
+        raise DamagedError(
+            f"{name} has lost what it knew of generation {store.generations.current} of the directory",
+            hint="put that file back from a copy; the directory itself and the checkpoints are untouched",
+        )
 
 
 def base_root(host: Host, generation: int) -> Root:
@@ -139,6 +154,8 @@ class _Opening:
         core = self._core(self._root_of_head(head), head.next_ino, head.epoch)
         journals = self._unsealed(core, read_journals(core.epochs, head, self._store.history.__contains__))
         if not journals or journals[0].start.generation != self._store.generations.current:
+            if not journals and (head.mounted or head.left == "keep"):
+                self._notes.append(f"the journal is lost: what was not checkpointed after {head.head} is gone")
             head = self._stored_head(head)
             baseline = self._fresh(core, head)
             head = msgspec.structs.replace(head, epoch=core.tree.epoch, mounted=True)

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from contextlib import nullcontext
 
-from store.errors import FormatError, StoreError
+from store.errors import DamagedError, FormatError
 from store.format import Layer, decode
 from store.generations import Generations
 from store.history import History
@@ -93,7 +93,7 @@ class Roots:
         if root is None:
             checkpoint = self._history.get(id)
             if checkpoint.layer is None:
-                raise StoreError(
+                raise DamagedError(
                     f"checkpoint {id} was never sealed and its working data is gone",
                     hint="`plyfs fsck` tells what is left of it",
                 )

@@ -216,7 +216,6 @@ class Epochs:
         """The checkpoint that ended epoch ``number`` is sealed and durable: its journal and working files go."""
         # A head that names one of these epochs must not come back: it would find neither journal nor what that held.
         with self._sync_lock:  # a barrier under way still uses the journals
-            # A head that names one of these epochs must not come back: it would find neither journal nor what that held.
             current = self._current
             if current is not None and not current.anchored:
                 self._find_again([current], False)

@@ -56,7 +56,14 @@ def read_journals(epochs: Epochs, head: Head, known: Callable[[CheckpointId], bo
     journals: list[Journal] = []
     for number in [number for number in numbers if number <= head.epoch]:
         journal = read_one(epochs.path(number))
-        if journal is None or (journals and journals[-1].start.epoch != number - 1) or not _starts(journal, known):
+        if journal is None or (journals and journals[-1].start.epoch != number - 1):
+            break
+        if not _starts(journal, known):
+            if journal.contents.boot == boot_id():  # no power loss can have taken it
+                raise DamagedError(
+                    f"journal {os.fsdecode(epochs.path(number))} goes on from a checkpoint whose record is lost",
+                    hint="`plyfs fsck --repair` sets the journal aside",
+                )
             break
         journals.append(journal)
         if journal.cut:

@@ -1,0 +1,107 @@
+"""One file of a workspace in the store is damaged: it is made good, or named and refused, and nothing more is lost."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.served import Served
+
+pytestmark = [pytest.mark.mounted, pytest.mark.crash]
+
+
+@pytest.fixture
+def kept(workspace: Served) -> Served:
+    """Applied once, then two checkpoints, a restore of the first, and unsaved changes; unmounted, and those kept."""
+    (workspace.path / "base").write_text("base")
+    workspace.mount()
+    (workspace.path / "base").write_text("applied")
+    workspace.remount()
+    for name in ("one", "two"):
+        (workspace.path / name).write_text(name)
+        workspace.checkpoint(name, "--sync")
+    workspace.json("undo")
+    (workspace.path / "unsaved").write_text("unsaved")
+    workspace.unmount("--keep")
+    return workspace
+
+
+def part(workspace: Served, name: str) -> Path:
+    """A file of the workspace's part of the store."""
+    (directory,) = (workspace.plyfs.home / "workspaces").iterdir()
+    return directory / name
+
+
+def flip(path: Path, offset: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 0x10
+    path.write_bytes(data)
+
+
+def assert_whole(workspace: Served) -> None:
+    """All that was kept is there."""
+    workspace.mount()
+    assert sorted(os.listdir(workspace.path)) == ["base", "one", "unsaved"]
+    assert (workspace.path / "unsaved").read_text() == "unsaved"
+    workspace.json("redo")
+    assert sorted(os.listdir(workspace.path)) == ["base", "one", "two"]
+
+
+@pytest.mark.parametrize("how", ["flipped", "cut", "gone"])
+def test_the_ends_of_generations(kept: Served, how: str) -> None:
+    path = part(kept, "generations")
+    good = path.read_bytes()
+    if how == "gone":
+        path.unlink()
+    elif how == "cut":
+        path.write_bytes(good[:-3])
+    else:
+        flip(path, -5)
+    for arguments in (["mount", str(kept.path)], ["fsck"]):
+        done = kept.plyfs.run(*arguments, check=False)
+        assert done.returncode == 6
+        assert "generation" in done.stderr + done.stdout
+    path.write_bytes(good)
+    assert_whole(kept)
+
+
+@pytest.mark.parametrize("how", ["flipped", "gone"])
+def test_the_head(kept: Served, how: str) -> None:
+    path = part(kept, "head")
+    flip(path, -5) if how == "flipped" else path.unlink()
+    notes = kept.mount()["notes"]
+    assert any("the head was lost" in note for note in notes)
+    kept.unmount("--keep")
+    kept.mount()
+    assert sorted(os.listdir(kept.path)) == ["base", "one", "unsaved"]
+    assert [row["label"] for row in kept.json("log")["checkpoints"]][-2:] == ["one", "two"]
+
+
+def test_the_record(kept: Served) -> None:
+    flip(part(kept, "record"), -5)
+    assert kept.plyfs.run("fsck", check=False).returncode == 6
+    assert_whole(kept)
+    kept.plyfs.run("fsck")
+
+
+def test_the_end_of_the_history(kept: Served) -> None:
+    """The checkpoint that the journal goes on from is lost, and what came after it with that."""
+    path = part(kept, "history")
+    path.write_bytes(path.read_bytes()[:200])
+    done = kept.plyfs.run("mount", str(kept.path), check=False)
+    assert done.returncode == 6 and "fsck --repair" in done.stderr, done.stderr
+    kept.plyfs.run("fsck", "--repair", check=False)
+    assert list(path.parent.glob("journal/*.damaged"))
+    kept.mount()
+    assert (kept.path / "base").read_text() in ("applied", "base")
+    assert kept.json("status")["health"] == []
+
+
+def test_an_empty_journal_is_told(kept: Served) -> None:
+    (newest, *_) = sorted(part(kept, "journal").glob("*[0-9]"), reverse=True)
+    newest.write_bytes(b"")
+    assert any("is gone" in note for note in kept.mount()["notes"])
+    assert not (kept.path / "unsaved").exists()
+    assert [row["label"] for row in kept.json("log")["checkpoints"]][-2:] == ["one", "two"]
