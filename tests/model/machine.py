@@ -328,7 +328,8 @@ class Rig:
         node.uid = node.uid if uid is None else uid
         node.gid = node.gid if gid is None else gid
         node.mtime = node.mtime if mtime is None else mtime
-        node.touch()
+        if not mode is uid is gid is mtime is None:
+            node.touch()
         self.kernel.changed(ino)
         self.kernel.attributes[ino] = facts(inode)
 

@@ -193,6 +193,17 @@ def test_a_file_held_over_a_restore_that_takes_it_away_shows_no_names():
         assert bytes(rig.core.read(Ino(held.ino), 0, 10)) == b"bytes"
 
 
+def test_a_directory_held_over_a_restore_that_takes_it_away_is_empty():
+    """The kernel is told, though it has the listing."""
+    with served(SMALL) as rig:
+        rig.make(b"", b"new", DIR)
+        rig.make(b"new", b"file")
+        rig.hold(*file(rig, b"new"))
+        rig.look(*file(rig, b"new"))
+        rig.undo()
+        rig.check()
+
+
 def test_reading_a_directory_over_a_restore():
     with served(MANY) as rig:
         for count in range(8):

@@ -424,7 +424,7 @@ class Swap:
     def _drop(self, inode: Inode) -> None:
         """An inode has no name any more."""
         if inode.lookups:
-            self._attributes.append(inode.ino)
+            (self._contents if isinstance(inode, DirectoryInode) else self._attributes).append(inode.ino)
         else:
             self._tree.inodes.pop(inode.ino, None)
 
