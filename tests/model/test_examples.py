@@ -193,6 +193,23 @@ def test_a_file_held_over_a_restore_that_takes_it_away_shows_no_names():
         assert bytes(rig.core.read(Ino(held.ino), 0, 10)) == b"bytes"
 
 
+def test_a_name_that_is_replaced_is_listed_once():
+    """Programs save by writing another file and renaming it; who reads the directory meanwhile sees each name once."""
+    with served(MANY) as rig:
+        rig.make(b"d", b"new")
+        rig.begin_reading(*file(rig, b"d"))
+        rig.read_on(0)
+        rig.read_on(0)
+        seen = [name for name in rig.cursors[0].seen if name in node(rig, b"d").entries]
+        rig.rename(b"d", b"new", b"d", seen[0])
+        rig.rename(b"d", seen[1], b"d", b"g50", 2)
+        rig.checkpoint()
+        rig.write(*file(rig, b"d/" + seen[2]), 0, b"changed")
+        rig.undo()
+        while rig.cursors:
+            rig.read_on(0)
+
+
 def test_a_directory_held_over_a_restore_that_takes_it_away_is_empty():
     """The kernel is told, though it has the listing."""
     with served(SMALL) as rig:

@@ -18,7 +18,7 @@ from store.refs import Ino
 from tests.model.kernel import ME, list_all, read_all
 from tests.model.machine import memory_directory
 from tests.model.world import World
-from vfs.workspace import ConflictError
+from vfs.workspace import ConflictError, NothingToDoError
 
 ROOT = Ino(1)
 
@@ -172,7 +172,7 @@ def test_moves_while_others_write(world):
             else:
                 world.timeline.make(world.timeline.undo(1))
             moved += 1
-        except ConflictError:
+        except (ConflictError, NothingToDoError):
             pass
         world.timeline.finish()
     stop.set()

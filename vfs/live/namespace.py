@@ -230,7 +230,16 @@ class Namespace:
         directory.mtime_ns = directory.ctime_ns = now
         self._tree.mark(directory, name, in_base)
 
-    def _drop_name(self, directory: DirectoryInode, name: bytes, inode: Inode, in_base: bool | None, now: int) -> None:
+    def _drop_name(
+        self,
+        directory: DirectoryInode,
+        name: bytes,
+        inode: Inode,
+        in_base: bool | None,
+        now: int,
+        replaced: bool = False,
+    ) -> None:
+        """Take a name away; one that is ``replaced`` at once stays where it is listed."""
         directory.children[name] = None
         if isinstance(inode, DirectoryInode):
             directory.subdirectories -= 1
@@ -245,7 +254,7 @@ class Namespace:
                 for other, known_as in self._tree.places.get(inode.ino, ()):
                     inode.parent, inode.name = other, known_as
                     break
-        if directory.listing is not None:
+        if directory.listing is not None and not replaced:
             directory.listing.remove(name)
         directory.mtime_ns = directory.ctime_ns = now
         self._tree.mark(directory, name, in_base)
@@ -482,8 +491,9 @@ class Namespace:
         target = new_directory.children.get(new_name)
         if target is not None:
             new_in_base = new_in_base or self._falls_through(new_directory, new_name, target)
-            self._drop_name(new_directory, new_name, target, new_in_base, now)
-        self._drop_name(directory, name, inode, in_base or self._falls_through(directory, name, inode), now)
+            self._drop_name(new_directory, new_name, target, new_in_base, now, replaced=True)
+        in_base = in_base or self._falls_through(directory, name, inode)
+        self._drop_name(directory, name, inode, in_base, now, replaced=bool(flags & RENAME_EXCHANGE))
         self._place(inode, new_directory, new_name, new_in_base, now)
         if flags & RENAME_EXCHANGE:
             assert target is not None

@@ -376,7 +376,7 @@ class Swap:
         if directory is None:
             return None
         inode = directory.children.pop(change.name, None)
-        if directory.listing is not None:
+        if directory.listing is not None and change.after is None:  # what takes its place is listed in its place
             directory.listing.remove(change.name)
         if inode is not None and inode.linked:
             places = self._tree.places.get(inode.ino)
