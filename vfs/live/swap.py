@@ -30,8 +30,11 @@ class Swapped(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """One name that holds something else; ``directory`` is None where the kernel knows nothing."""
+    """One name that holds something else; ``directory`` is None where the kernel knows nothing. ``reborn_ns`` is when
+    a restore brought the directory back.
+    """
 
+    reborn_ns: int
     path: bytes
     directory: DirectoryInode | None
     name: bytes
@@ -40,8 +43,11 @@ class _Change(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """A directory before and after, at ``path`` in the new tree, and its inode if that is live."""
+    """A directory before and after, at ``path`` in the new tree, and its inode if that is live. ``reborn_ns`` is when
+    a restore brought back the directory above it.
+    """
 
+    reborn_ns: int
     path: bytes
     live: DirectoryInode | None
     before: Directory
@@ -69,6 +75,8 @@ class Swap:
         """What is kept under a name, but with another key: by that key, how it has shown itself so far."""
         self._homeless: list[tuple[bytes, Inode]] = []
         self._reborn: dict[Ino, int] = {}
+        self._reborn_ns = 0
+        """When the directory that is being walked came back."""
         self._before_numbers: dict[Ino, Ino] = {}
         self._one_sided: dict[Ino, tuple[Found | None, Found | None]] = {}
         self._visited: list[DirectoryInode] = []
@@ -82,7 +90,7 @@ class Swap:
         tree.links = self._target.links
         tree.generation = self._target.generation
         renumbered = self._swap_links()
-        self._waiting.append(_Pair(b"", tree.root, before, self._target.directory))
+        self._waiting.append(_Pair(0, b"", tree.root, before, self._target.directory))
         while self._waiting:  # a second round for what differs inside directories that have moved
             self._walk_all()
             self._settle(renumbered)
@@ -108,7 +116,11 @@ class Swap:
         old, new = _settled(pair.before), _settled(pair.after)
         if same_entry(old, new):
             return
-        self._continue(old, new)
+        self._continue(old, new, pair.reborn_ns)
+        above = pair.reborn_ns if pair.reborn_ns > old.attributes.ctime_ns else 0
+        self._reborn_ns = max(tree.reborn.get(old.attributes.ino, 0), above)
+        if self._reborn_ns and old.attributes.ino != new.attributes.ino:
+            self._reborn[new.attributes.ino] = self._reborn_ns
         old_page, new_page = tree.pages.page_of(old), tree.pages.page_of(new)
         for name, before_override, after_override in self._differing(live, old, old_page, new, new_page):
             before = resolve(tree, self._old_links, old.origin, name, before_override)
@@ -147,12 +159,12 @@ class Swap:
             if isinstance(before.inode, Directory) and isinstance(after.inode, Directory):
                 child = live.children.get(name) if live is not None else None
                 inode = child if isinstance(child, DirectoryInode) else None
-                self._waiting.append(_Pair(path, inode, before.inode, after.inode))
+                self._waiting.append(_Pair(self._reborn_ns, path, inode, before.inode, after.inode))
                 return
             if self._same_inode(before, after):
                 self._keep(path, live, name, before, after)
                 return
-        self._changes.append(_Change(path, live, name, before, after))
+        self._changes.append(_Change(self._reborn_ns, path, live, name, before, after))
 
     def _same_inode(self, before: Found, after: Found) -> bool:
         """True if what a name holds is the same before and after, perhaps with other attributes."""
@@ -162,24 +174,26 @@ class Swap:
 
     # --- what stays ------------------------------------------------------------------------------------------------
 
-    def _continue(self, before: Directory | Found, after: Directory | Found) -> None:
-        """What is under a name goes on showing the number that it had there, whatever trees call it."""
+    def _continue(self, before: Directory | Found, after: Directory | Found, reborn_ns: int) -> None:
+        """What is under a name goes on showing the number that it had there, whatever trees call it; or would have
+        had, if somebody had looked since its directory came back.
+        """
         old, new = (one.inode.attributes if isinstance(one, Found) else one.attributes for one in (before, after))
         if old.ino == new.ino:
             return
         shown = self._tree.shown.get(old.ino, Shown(old.ino))
+        if reborn_ns > max(old.ctime_ns, shown.since_ns):
+            shown = Shown(self._tree.new_ino(), reborn_ns, None if isinstance(before, Directory) else old.mtime_ns)
         if shown.of_ns == old.mtime_ns == new.mtime_ns:
             self._numbers[new.ino] = shown
         else:
             self._numbers[new.ino] = Shown(shown.ino, self._now)
-        if isinstance(before, Directory):
-            self._reborn[new.ino] = self._tree.reborn.get(old.ino, 0)
 
     def _keep(self, path: bytes, live: DirectoryInode | None, name: bytes, before: Found, after: Found) -> None:
         """The inode stays; it takes the attributes and the links that the target has."""
         tree = self._tree
         self._kept.add(after.key)
-        self._continue(before, after)
+        self._continue(before, after, self._reborn_ns)
         child = live.children.get(name) if live is not None else None
         if child is None and before.links:  # the kernel may know it by another name only
             child = tree.live_link(before.key)
@@ -457,7 +471,7 @@ class Swap:
                 self._take(inode, after)
         if isinstance(after.inode, Directory) and isinstance(before.inode, Directory):
             live = inode if isinstance(inode, DirectoryInode) else None
-            self._waiting.append(_Pair(change.path, live, before.inode, after.inode))
+            self._waiting.append(_Pair(source.reborn_ns, change.path, live, before.inode, after.inode))
 
     def _before(self, change: _Change) -> tuple[Ino, int] | None:
         """(inode number, st_mode) of what stood under the name before, where the kernel may have known it."""
