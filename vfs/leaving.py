@@ -17,7 +17,7 @@ from store.errors import NoSpaceError, StoreError
 from store.format import Regular, Special, Symlink
 from store.generations import Generation
 from store.history import Head
-from store.home import WorkspaceStore
+from store.home import Home, WorkspaceStore
 from store.nodes import settled
 from store.refs import CheckpointId, LayerRef
 from vfs.apply import whole as apply
@@ -28,6 +28,7 @@ from vfs.errors import FsError
 from vfs.live import identities
 from vfs.live.tree import Tree
 from vfs.opening import store_layer
+from vfs.trees.host import Host
 from vfs.trees.view import View, join
 from vfs.workspace import ConflictError, UnmountResult, WorkspaceError
 
@@ -73,16 +74,15 @@ def leave(served: MountedWorkspace, channel: Channel, point: bytes, how: How, la
             served.opened.core.barrier()
             applied = _apply(served) if how == "apply" else None
         except (StoreError, FsError, OSError) as error:
+            if apply.is_committed(work_dir(served.opened.store)):
+                raise _half_way(error) from error
             if lazy:
                 raise
             served.serve_again()
             raise _not_left(error) from error
         kept = _settle(served, how, applied)
     if how == "apply":
-        finish(served.opened.store, served.opened.base_fd)
-        if applied is not None:
-            apply.open_attic(served.opened.host, served.opened.store.attic_dir)
-            absence.applied(served.home, served.opened.store, served.opened.host, applied)
+        finish(served.home, served.opened.store, served.opened.host, served.opened.base_fd, applied)
     conflicts = [] if applied is None else [os.fsdecode(path) for path in applied.conflicts]
     count = 0 if applied is None else applied.count
     head = served.timeline.head.head
@@ -101,6 +101,13 @@ def _not_left(error: Exception) -> StoreError:
     return WorkspaceError(
         f"the changes cannot be applied: {error}; the workspace is served again", hint="or unmount with --keep"
     )
+
+
+def _half_way(error: Exception) -> StoreError:
+    """The base is neither what it was nor what it is to be: it is not served before the apply has been finished."""
+    message = f"the directory is half way to what it shall be, and going on failed: {error}; it is not mounted now"
+    hint = "remove the cause, then `plyfs mount`: that finishes it"
+    return NoSpaceError(message, hint) if isinstance(error, NoSpaceError) else WorkspaceError(message, hint)
 
 
 def refuse_if_busy(point: bytes) -> None:
@@ -145,9 +152,17 @@ def _applying(store: WorkspaceStore) -> Applying:
     return msgspec.msgpack.decode(data, type=Applying)
 
 
-def finish(store: WorkspaceStore, base_fd: int) -> None:
-    """Everything about an apply is written down, or there was none: clear away what it worked with."""
-    apply.finish(work_dir(store), base_fd, store.attic_dir)
+def finish(home: Home, store: WorkspaceStore, host: Host, base_fd: int, applied: Applied | None) -> None:
+    """Everything about an apply is written down, or there was none: clear away what it worked with, and remember what
+    it wrote. Raises NoSpaceError.
+    """
+
+    def remember() -> None:
+        if applied is not None:
+            apply.open_attic(host, store.attic_dir)
+            absence.applied(home, store, host, applied)
+
+    apply.finish(work_dir(store), base_fd, store.attic_dir, remember=remember)
     try:
         store.disk.unlink(os.path.join(store.path, b"leaving", b"applying"))
     except FileNotFoundError:

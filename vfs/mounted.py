@@ -93,11 +93,9 @@ def catch_up(home: Home, store: WorkspaceStore, base_fd: int, notes: list[str]) 
         head, _ = leaving.applied_head(store, head, applied)
         store.history.write_head(head, sync=True)
         notes.append("an apply that had been interrupted was finished")
-    leaving.finish(store, base_fd)
+    leaving.finish(home, store, host, base_fd, applied)
     apply.open_attic(host, store.attic_dir)
-    if applied is not None:
-        absence.applied(home, store, host, applied)
-    elif head is not None and not store.epochs() and head.head == head.base:
+    if applied is None and head is not None and not store.epochs() and head.head == head.base:
         found = absence.look(home, store, host, head, time.time_ns())
         if found is not None:
             notes.append(found.note)

@@ -10,7 +10,7 @@ import stat
 import pytest
 
 from store.disk import Disk
-from store.errors import FormatError
+from store.errors import DamagedError
 from tests.vfs.applying import run, step_of
 from tests.vfs.overlay import Overlay, World, assert_same, random_base, random_change, snapshot
 from vfs.base import outside
@@ -225,12 +225,15 @@ def test_random_meddling(tmp_path, seed):
 def test_saving(world, tmp_path):
     _, _, known = written(world)
     path = os.fsencode(tmp_path / "known")
-    assert outside.load(path) == []
-    outside.save(path, known, Disk())
-    assert outside.load(path) == known
-    with open(path, "wb") as file:
-        file.write(b"nonsense")
-    with pytest.raises(FormatError):
+    assert outside.load(path).known == ()
+    outside.save(path, 3, known, Disk())
+    assert outside.load(path) == outside.KnownFile(outside.KNOWN_VERSION, 3, tuple(known))
+    with open(path, "r+b") as file:
+        data = bytearray(file.read())
+        data[len(data) // 2] ^= 1
+        file.seek(0)
+        file.write(data)
+    with pytest.raises(DamagedError):
         outside.load(path)
 
 

@@ -23,6 +23,8 @@ from vfs.apply.stage import Grounds, clear_staged
 from vfs.trees.host import parent
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from vfs.apply.effects import Effects
     from vfs.apply.record import Fix, Out, Plan, Put, Record
 
@@ -150,7 +152,7 @@ class Runner:
                 base.forget()
         self._conflict(fix.path)
 
-    def finish(self) -> None:
+    def finish(self, remember: Callable[[], None]) -> None:
         """Everything is where it belongs and the generation is recorded: clear away what was needed for it."""
         base = self._grounds.base
         base.forget()
@@ -159,6 +161,7 @@ class Runner:
             if not fix.path:
                 self._effects.set_mtime(base, b"", fix.attributes.mtime_ns)
         self._effects.sync(base)
+        remember()
         self._record.end(self._plan)
 
 

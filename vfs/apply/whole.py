@@ -27,7 +27,7 @@ from vfs.apply.run import Runner, abort
 from vfs.apply.stage import Grounds, make_staged
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from store.refs import NodeRef
     from vfs.trees.contents import Contents
@@ -214,8 +214,21 @@ def resume(work: bytes, base_fd: int, attic_dir: bytes, effects: Effects | None 
     return None
 
 
-def finish(work: bytes, base_fd: int, attic_dir: bytes, effects: Effects | None = None) -> None:
-    """The end of the generation is recorded: clear away the staging directory and the record."""
+def is_committed(work: bytes) -> bool:
+    """True while an apply is under way that can only be rolled forward: nothing else may look at the base."""
+    return Record(work, Effects()).plan() is not None
+
+
+def finish(
+    work: bytes,
+    base_fd: int,
+    attic_dir: bytes,
+    effects: Effects | None = None,
+    remember: Callable[[], None] = lambda: None,
+) -> None:
+    """The end of the generation is recorded: clear away the staging directory and the record. ``remember`` is called
+    between the two, for what has to be written down of the base as it is from now on; a crash calls it again.
+    """
     effects = effects or Effects()
     record = Record(work, effects)
     plan = record.plan()
@@ -223,7 +236,7 @@ def finish(work: bytes, base_fd: int, attic_dir: bytes, effects: Effects | None 
         return
     grounds = Grounds(base_fd, plan.stage, attic_dir, plan.attic)
     try:
-        Runner(plan, grounds, record, effects).finish()
+        Runner(plan, grounds, record, effects).finish(remember)
     finally:
         grounds.close()
 

@@ -50,10 +50,15 @@ def _file(store: WorkspaceStore, name: bytes) -> bytes:
 
 
 def applied(home: Home, store: WorkspaceStore, host: Host, done: Applied) -> None:
-    """Remember what an apply wrote, after it was finished. Raises NoSpaceError: then later changes go unnoticed."""
-    inverse = View.load(home.pages, host, home.objects, done.inverse)
-    known = outside.load(_file(store, b"known"))
-    outside.save(_file(store, b"known"), outside.remember(host, known, inverse, done.written), store.disk)
+    """Remember what an apply wrote, when nothing of its own is left in the base and before its plan is forgotten: a
+    crash in between would else leave what an earlier one wrote. Can be done twice. Raises NoSpaceError.
+    """
+    path = _file(store, b"known")
+    before = outside.load(path)
+    if before.generation <= done.generation:
+        inverse = View.load(home.pages, host, home.objects, done.inverse)
+        known = before.known if before.generation == done.generation else ()
+        outside.save(path, done.generation + 1, outside.remember(host, known, inverse, done.written), store.disk)
     paths = {*_explained(store), *done.touched}
     store.disk.replace(_file(store, b"explained"), msgspec.msgpack.encode(Explained(tuple(sorted(paths)))), sync=False)
 
@@ -67,35 +72,52 @@ def _explained(store: WorkspaceStore) -> tuple[bytes, ...]:
 
 def look(home: Home, store: WorkspaceStore, host: Host, head: Head, now_ns: int) -> Outside | None:
     """Find what somebody changed of what plyfs wrote; None for nothing. The base becomes a generation of its own, and
-    a checkpoint of kind ``outside`` the head. Only for a workspace without kept changes.
+    a checkpoint of kind ``outside`` the head. Only for a workspace without kept changes. Raises DamagedError.
     """
     path = _file(store, b"known")
     contents = Contents(home.objects, host)
-    found = outside.look(host, contents, outside.load(path))
+    saved = outside.load(path)
+    generation = store.generations.current
+    since = store.generations.since(saved.generation)
+    if [end.cause for end in since] not in ([], ["outside"]):
+        return None  # what was written since was never remembered: there was no space for it
+    found = outside.look(host, contents, saved.known)
     if not found.changes:
         return None
-    generation = store.generations.current
+    if since:  # a look that found this was killed before it came to the end
+        return _told(home, store, host, head, sorted(change.known.path for change in found.changes), found)
     with home.objects.sealing():
         ended = outside.end_generation(found.changes, generation, host, home.pages, contents, home.objects)
-        outside.save(path, found.known, store.disk)
         if ended is None:
+            outside.save(path, generation, found.known, store.disk)
             return None
         store.generations.append(Generation(generation, ended.applied, ended.inverse, now_ns, "outside"))
+        return _told(home, store, host, head, ended.paths, found)
+
+
+def _told(
+    home: Home, store: WorkspaceStore, host: Host, head: Head, paths: list[bytes], found: outside.Found
+) -> Outside:
+    """The checkpoint of what was found, as the head, after the generation has ended."""
+    generation = store.generations.current
+    made = store.history.newest()
+    if made is None or made.kind != "outside" or (made.generation, made.parent) != (generation, head.head):
         made = store.history.begin(
             head.head,
             kind="outside",
             label="changed outside plyfs",
-            changed=len(ended.paths),
-            generation=generation + 1,
+            changed=len(paths),
+            generation=generation,
             epoch=head.epoch,
             next_ino=head.next_ino,
-            outside=tuple(ended.paths),
-            layer=store_layer(home, base_root(host, generation + 1)),
+            outside=tuple(paths),
+            layer=store_layer(home, base_root(host, generation)),
         )
-    head = msgspec.structs.replace(head, head=made.id, base=made.id, generation=generation + 1, redo=())
+    head = msgspec.structs.replace(head, head=made.id, base=made.id, generation=generation, redo=())
     store.history.write_head(head, sync=True)
-    some = ", ".join(os.fsdecode(path) for path in ended.paths[:3])
-    more = f" and {len(ended.paths) - 3} more" if len(ended.paths) > 3 else ""
+    outside.save(_file(store, b"known"), generation, found.known, store.disk)
+    some = ", ".join(os.fsdecode(path) for path in paths[:3])
+    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
     return Outside(head, f"changed while it was not mounted: {some}{more} (checkpoint {made.id})")
 
 

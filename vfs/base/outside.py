@@ -40,6 +40,7 @@ from store.format import (
     Symlink,
     encode,
 )
+from store.frames import frame, scan
 from store.refs import Ino, LayerRef
 from vfs.errors import FsError
 from vfs.trees.contents import COPY_BYTES, Contents, content_size
@@ -59,7 +60,7 @@ Leaf: TypeAlias = Regular | Symlink | Special
 Told: TypeAlias = "dict[bytes, Told | Change]"
 """Changes as a tree of names."""
 
-KNOWN_VERSION = 1
+KNOWN_VERSION = 2
 
 
 class Known(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -74,9 +75,12 @@ class Known(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
 
 
 class KnownFile(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """All that is known, as it is saved."""
+    """All that is known of the base in ``generation``, as it is saved: in one frame, because nothing else would tell
+    that it was damaged.
+    """
 
     version: int
+    generation: int
     known: tuple[Known, ...]
 
 
@@ -121,30 +125,38 @@ class ObjectStore(Protocol):
 # What is known
 
 
-def load(path: bytes) -> list[Known]:
-    """What was saved at ``path``; nothing if there is no such file. Raises FormatError."""
+def load(path: bytes) -> KnownFile:
+    """What was saved at ``path``; nothing of generation 0 if there is no such file. Raises DamagedError."""
     try:
         data = read_file(path)
     except FileNotFoundError:
-        return []
+        return KnownFile(KNOWN_VERSION, 0, ())
+    name = os.fsdecode(path)
+    frames = scan(data)
+    if len(frames.payloads) != 1:
+        raise DamagedError(
+            f"{name} is damaged: it tells what plyfs wrote into the directory",
+            hint="remove it to go on; what was changed there since the last unmount then goes unnoticed",
+        )
     try:
-        saved = msgspec.msgpack.decode(data, type=KnownFile)
+        saved = msgspec.msgpack.decode(frames.payloads[0], type=KnownFile)
     except msgspec.DecodeError as error:
-        raise FormatError(f"{os.fsdecode(path)} cannot be read: {error}") from error
+        raise FormatError(f"{name} cannot be read: {error}") from error
     if saved.version != KNOWN_VERSION:
-        raise FormatError(f"{os.fsdecode(path)} is of format version {saved.version}, not {KNOWN_VERSION}")
-    return list(saved.known)
+        raise FormatError(f"{name} is of format version {saved.version}, not {KNOWN_VERSION}")
+    return saved
 
 
-def save(path: bytes, known: Iterable[Known], disk: Disk) -> None:
-    """Save what is known, by rename."""
-    disk.replace(path, msgspec.msgpack.encode(KnownFile(KNOWN_VERSION, tuple(known))), sync=True)
+def save(path: bytes, generation: int, known: Iterable[Known], disk: Disk) -> None:
+    """Save what is known of the base in ``generation``, by rename."""
+    value = KnownFile(KNOWN_VERSION, generation, tuple(known))
+    disk.replace(path, frame(msgspec.msgpack.encode(value)), sync=True)
 
 
 def remember(host: Host, known: Iterable[Known], inverse: View, written: Iterable[Written]) -> list[Known]:
     """What is known after an apply, which wrote ``written``: the rest is what was known before, where it is now.
 
-    ``inverse`` is the apply's inverse; it is read, and the base, as they are after ``apply.finish``.
+    ``inverse`` is the apply's inverse; it is read, and the base, as they are when the staging directory is gone.
     """
     places = Inverse(inverse)
     found: dict[bytes, Known] = {}
