@@ -194,7 +194,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--channels", default="direct,pyfuse3")
     parser.add_argument("--kind", choices=["memory", "workspace"], default="memory")
+    parser.add_argument(
+        "--one-processor",
+        action="store_true",
+        help="caller and server on one processor: the server's CPU is its work alone, none of it waiting awake",
+    )
     arguments = parser.parse_args()
+    if arguments.one_processor:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     tables = {}
     for channel in arguments.channels.split(","):
         tables[channel] = profile(arguments.kind, channel, arguments.count, arguments.rounds)

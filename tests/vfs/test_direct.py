@@ -196,7 +196,7 @@ def test_write_errors(monkeypatch: pytest.MonkeyPatch, fs: MemoryFs, number: int
     monkeypatch.setattr(direct.os, "readv", readv)
     monkeypatch.setattr(direct.os, "write", write)
     member: Any = Refusing()
-    assert direct.serve(99, Dispatcher(fs, Disguise(fs)), member) is False
+    assert direct.serve(99, Dispatcher(fs, Disguise(fs)), member, direct.Desk(99)) is False
     assert len(written) == len(expected)
     if len(expected) == 2:
         assert wire.OUT_HEADER.unpack(written[1]) == (wire.OUT_SIZE, -errno.EIO, 7)
@@ -211,7 +211,7 @@ def test_reads_that_are_to_be_tried_again(monkeypatch: pytest.MonkeyPatch, fs: M
 
     monkeypatch.setattr(direct.os, "readv", readv)
     member: Any = Refusing()
-    assert direct.serve(99, Dispatcher(fs, Disguise(fs)), member) is False
+    assert direct.serve(99, Dispatcher(fs, Disguise(fs)), member, direct.Desk(99)) is False
     assert next(errors, None) is None
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 
 from vfs.channel import FileSystem, Invalidations, Negotiated, Touched
 from vfs.channels import mountpoint, negotiation, notify, wire
+from vfs.channels.busypoll import BusyPoll
 from vfs.channels.crew import Crew, Member
 from vfs.channels.disguise import Disguise
 from vfs.channels.dispatch import Dispatcher, error_reply
@@ -57,6 +58,7 @@ class DirectChannel:
         self._disguise = Disguise(fs)
         self._watchers = Watchers(point, self._disguise, self._drop)
         self._crew: Crew | None = None
+        self._desks: dict[Member, Desk] = {}
         self._dispatcher: Dispatcher | None = None
         self._fd = -1
         self._negotiated: Negotiated | None = None
@@ -143,25 +145,41 @@ class DirectChannel:
 
     def _serve(self, member: Member) -> bool:
         assert self._dispatcher is not None
-        return serve(self._fd, self._dispatcher, member)
+        desk = self._desks.get(member)
+        if desk is None:
+            desk = self._desks[member] = Desk(self._fd)
+        desk.poll.begin()
+        return serve(self._fd, self._dispatcher, member, desk)
 
     def _close(self) -> None:
         fd, self._fd = self._fd, -1
         os.close(fd)
 
 
-def serve(fd: int, dispatcher: Dispatcher, member: Member) -> bool:
+class Desk:
+    """What one serving thread needs each time that it leads: a buffer for requests, and how it waits for them."""
+
+    __slots__ = ("buffer", "poll")
+
+    def __init__(self, fd: int) -> None:
+        self.buffer = bytearray(BUFFER_SIZE)
+        self.poll = BusyPoll(fd)
+
+
+def serve(fd: int, dispatcher: Dispatcher, member: Member, desk: Desk) -> bool:
     """Answer requests from ``fd`` until the mount is gone (False) or another member leads (True).
 
     The loop that everything waits for: keep it bare.
     """
-    buffer = bytearray(BUFFER_SIZE)
+    buffer = desk.buffer
     view = memoryview(buffer)
     buffers = (buffer,)
     answer = dispatcher.answer
     crew = member.crew
     readv, write, writev = os.readv, os.write, os.writev
+    wait = desk.poll.wait
     while crew.leader is member:
+        wait()
         try:
             length = readv(fd, buffers)
         except OSError as error:
