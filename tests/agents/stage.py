@@ -136,18 +136,24 @@ class Stage:
 
     def served_by(self, agent: Agent, timeout: float = 20) -> None:
         """Wait until plyfs' badge says that the workspace is served."""
-        until(
-            lambda: agent.drain(0.05) or "✓" in (agent.status.get("plyfs") or ""),
-            timeout,
-            lambda: f"{agent.status} {agent.notices}",
-        )
+
+        def shown() -> bool:
+            agent.drain(0.05)
+            return "✓" in (agent.status.get("plyfs") or "")
+
+        until(shown, timeout, lambda: f"{agent.status} {agent.notices}")
 
     def do(self, agent: Agent, command: str) -> list[str]:
         """Run a slash command to its end; what it told. Oh My Pi answers before the handler has done anything."""
         first = len(agent.notices)
         agent.command(command, quiet=0.05)
         if self.kind == "omp":
-            until(lambda: agent.drain(0.05) or len(agent.notices) > first, 20, lambda: f"{command} told nothing")
+
+            def told() -> bool:
+                agent.drain(0.05)
+                return len(agent.notices) > first
+
+            until(told, 20, lambda: f"{command} told nothing")
             agent.drain(0.05)
         return agent.notices[first:]
 
