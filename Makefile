@@ -12,6 +12,8 @@ PYTEST_ARGS ?=
 JOBS ?= 2
 BENCH_ARGS ?=
 COVERAGE_FLOOR ?= 75
+# Commands start from bytecode once they are installed; where it may not be written they would compile themselves each time.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test check format lint types imports bench clean
 help:
