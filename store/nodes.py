@@ -111,13 +111,15 @@ NO_CONTENT = Inline(b"")
 
 def settled(entry: Entry) -> Entry:
     """The sealed entry that has taken the place of ``entry``, if sealing has come that far; else ``entry``."""
-    if isinstance(entry, FreshDirectory | FreshRegular) and entry.fresh.sealed is not None:
-        return entry.fresh.sealed
-    if isinstance(entry, LinkTarget) and isinstance(entry.inode, FreshRegular):
-        inode = settled(entry.inode)
-        if inode is not entry.inode:
+    kind = type(entry)  # asked of every entry that is looked at, so by identity: three times as fast as isinstance
+    if kind is FreshRegular or kind is FreshDirectory:
+        return cast("FreshRegular | FreshDirectory", entry).fresh.sealed or entry
+    if kind is LinkTarget:
+        row = cast("LinkTarget", entry)
+        inode = settled(row.inode)
+        if inode is not row.inode:
             assert isinstance(inode, Regular)
-            return LinkTarget(inode, entry.links)
+            return LinkTarget(inode, row.links)
     return entry
 
 
@@ -138,15 +140,12 @@ def same_entry(a: Entry | None, b: Entry | None) -> bool:
     a, b = settled(a), settled(b)
     if a is b:
         return True
+    if type(a) is not type(b):
+        return False
     if isinstance(a, LinkTarget) and isinstance(b, LinkTarget):
         return a.links == b.links and same_entry(a.inode, b.inode)
-    if isinstance(a, FreshDirectory | FreshRegular) or isinstance(b, FreshDirectory | FreshRegular):
-        return (
-            isinstance(a, FreshDirectory | FreshRegular)
-            and isinstance(b, FreshDirectory | FreshRegular)
-            and a.fresh is b.fresh
-            and a.attributes == b.attributes
-        )
+    if isinstance(a, FreshDirectory | FreshRegular) and isinstance(b, FreshDirectory | FreshRegular):
+        return a.fresh is b.fresh and a.attributes == b.attributes
     return a == b
 
 
@@ -304,30 +303,29 @@ class Pages:
 
     def differences(self, a: Page | None, b: Page | None) -> Iterator[tuple[bytes, Entry | None, Entry | None]]:
         """Each name whose override is not certainly the same in both, with both overrides; shared pages are skipped."""
-        yield from self._differences(a, b, 0)
-
-    def _differences(
-        self, a: Page | None, b: Page | None, depth: int
-    ) -> Iterator[tuple[bytes, Entry | None, Entry | None]]:
-        if a is b or (a is not None and b is not None and a.ref is not None and a.ref == b.ref):
-            return
-        if isinstance(a, Branch) and isinstance(b, Branch):
-            for left, right in zip(a.children, b.children, strict=True):
-                if left is right or (left is not None and right is not None and left.ref and left.ref == right.ref):
-                    continue
-                yield from self._differences(
-                    None if left is None else self._child(left),
-                    None if right is None else self._child(right),
-                    depth + 1,
-                )
-            return
-        before = dict(self.items(a))
-        for name, entry in self.items(b):
-            old = before.pop(name, None)
-            if not same_entry(old, entry):
-                yield name, old, entry
-        for name, old in before.items():
-            yield name, old, None
+        waiting: list[tuple[Page | None, Page | None]] = [(a, b)]
+        while waiting:
+            a, b = waiting.pop()
+            if a is b or (a is not None and b is not None and a.ref is not None and a.ref == b.ref):
+                continue
+            if isinstance(a, Branch) and isinstance(b, Branch):
+                for left, right in zip(a.children, b.children, strict=True):
+                    if left is right or (left is not None and right is not None and left.ref and left.ref == right.ref):
+                        continue
+                    waiting.append(
+                        (
+                            None if left is None else self._child(left),
+                            None if right is None else self._child(right),
+                        )
+                    )
+                continue
+            before = dict(self.items(a))
+            for name, entry in self.items(b):
+                old = before.pop(name, None)
+                if old is not entry and not same_entry(old, entry):
+                    yield name, old, entry
+            for name, old in before.items():
+                yield name, old, None
 
     def save(self, page: Page) -> NodeRef:
         """Store ``page`` and all fresh pages below it, whose entries must all be sealed; returns its name."""

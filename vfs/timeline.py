@@ -346,12 +346,13 @@ class Timeline:
         onto = self._roots.of(target)
         if not with_git:
             onto = self._grafter(onto, present).keep_git()
-        kept = self._roots.uncovered(target, self.changes(present, onto))
+        changes = self.changes(present, onto)
+        kept = self._roots.uncovered(target, changes)
         if not force:
             kept |= self._foreign(target, mine)
         if kept:
             onto = self._grafter(onto, present).keep(list(kept))
-        changes = self.changes(present, onto)
+            changes = self.changes(present, onto)
         return Move(target, redo, onto, present, version, changes, with_git=with_git, kept=kept)
 
     def _grafter(self, onto: Root, source: Root) -> Grafter:

@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from store.format import Attributes, Directory, Entry, LinkTarget, Regular, Special, Symlink
-from store.nodes import FreshRegular, settled
+from store.nodes import FreshDirectory, FreshRegular, settled
 from store.refs import Ino
 from vfs.trees.view import Present, View, join
 from vfs.workspace import Change, ChangeKind
@@ -48,6 +48,16 @@ class Changed(NamedTuple):
     def change(self) -> Change:
         """The change as callers see it."""
         return Change(os.fsdecode(self.path), self.kind, None if self.source is None else os.fsdecode(self.source))
+
+
+_KINDS: dict[type, type] = {
+    Regular: Regular,
+    FreshRegular: Regular,
+    Directory: Directory,
+    FreshDirectory: Directory,
+    Symlink: Symlink,
+    Special: Special,
+}
 
 
 def differences(a: View, b: View, skip_git: bool = False) -> Iterator[Difference]:
@@ -155,7 +165,7 @@ def same_kind(a: Present, b: Present) -> bool:
     """True if both are of one file type."""
     if isinstance(a, Special):
         return isinstance(b, Special) and a.file_type == b.file_type
-    return any(isinstance(a, kind) and isinstance(b, kind) for kind in (Regular, Directory, Symlink))
+    return _KINDS[type(a)] is _KINDS[type(b)]
 
 
 def same_content(a: Present, b: Present) -> bool:
@@ -288,5 +298,4 @@ class _Classifier:
 
 
 def _identity(entry: Present) -> tuple[Ino, type]:
-    kind = next(kind for kind in (Regular, Directory, Symlink, Special) if isinstance(entry, kind))
-    return entry.attributes.ino, kind
+    return entry.attributes.ino, _KINDS[type(entry)]

@@ -6,7 +6,7 @@ between the two, and, if there are hard links, a walk over the overrides of both
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from typing import TypeAlias
 
 import msgspec
@@ -102,11 +102,13 @@ class Grafter:
         page, source_page = pages.page_of(onto), pages.page_of(source)
         changes: dict[bytes, Entry | None] = {}
         more = 0
-        for name in self._differing(onto, page, source, source_page):
-            theirs = effective(self.tree, self.source.links, source, source_page, name)
+        for name, ours_here, theirs_here in self._differing(onto, page, source, source_page):
+            if name != GIT and (_is_no_directory(ours_here) or _is_no_directory(theirs_here)):
+                continue
+            theirs = resolve(self.tree, self.source.links, source.origin, name, theirs_here)
             if theirs is None:
                 continue
-            ours = effective(self.tree, self.onto.links, onto, page, name)
+            ours = resolve(self.tree, self.onto.links, onto.origin, name, ours_here)
             if name == GIT:
                 if ours is None or not same_entry(ours.inode, theirs.inode):
                     changes[name] = self._entry(theirs)
@@ -119,14 +121,18 @@ class Grafter:
             return onto
         return with_page(onto, pages.update(page, changes), more)
 
-    def _differing(self, a: Directory, a_page: Page | None, b: Directory, b_page: Page | None) -> set[bytes]:
+    def _differing(
+        self, a: Directory, a_page: Page | None, b: Directory, b_page: Page | None
+    ) -> Iterable[tuple[bytes, Entry | None, Entry | None]]:
+        """Names of directories and repositories that may differ, with both overrides."""
         pages = self.tree.pages
         if a.origin == b.origin:
-            return {name for name, _, _ in pages.differences(a_page, b_page)}
-        names = {name for name, _ in pages.items(a_page)} | {name for name, _ in pages.items(b_page)}
+            return pages.differences(a_page, b_page)
+        before, after = dict(pages.items(a_page)), dict(pages.items(b_page))
+        names = before.keys() | after.keys()
         if b.origin is not None:
-            names.update(name for name, _, kind in self.tree.base.list(b.origin) if kind == 4 or name == GIT)
-        return names
+            names |= {name for name, _, kind in self.tree.base.list(b.origin) if kind == 4 or name == GIT}
+        return [(name, before.get(name), after.get(name)) for name in names]
 
     # --- paths -----------------------------------------------------------------------------------------------------
 
@@ -360,6 +366,11 @@ def with_page(directory: Directory, page: Page | None, more: int) -> Directory:
     if page is None or page.ref is not None:
         return Directory(value.attributes, value.origin, count, None if page is None else page.ref)
     return FreshDirectory(value.attributes, value.origin, count, None, Fresh(page))
+
+
+def _is_no_directory(override: Entry | None) -> bool:
+    """True if ``override`` says that its name is no directory, whatever the base has there."""
+    return override is not None and not isinstance(settled(override), Directory)
 
 
 def _directories(value: Found | None) -> int:
