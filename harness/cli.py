@@ -11,6 +11,7 @@ import os
 import sys
 
 from harness.failure import OK, PlyfsError, exit_status
+from harness.language import told
 
 COMMANDS = {
     "mount": ("mount", "serve a workspace in place; returns once it is served"),
@@ -41,8 +42,8 @@ Exit status: 0 done, 1 failed, 2 usage, 3 nothing to undo or redo, 4 refused so 
 
 def usage() -> str:
     """The text of ``plyfs --help``."""
-    rows = "\n".join(f"  {name:<11} {what}" for name, (_, what) in COMMANDS.items())
-    return f"""\
+    rows = "\n".join(f"  {name:<11} {told(what)}" for name, (_, what) in COMMANDS.items())
+    return told(f"""\
 usage: plyfs [-C PATH] [--json] COMMAND ...
 
 A copy-on-write layer under a workspace: checkpoint, undo and redo in milliseconds, whatever made the change.
@@ -57,8 +58,8 @@ A copy-on-write layer under a workspace: checkpoint, undo and redo in millisecon
 CHECKPOINT is an id, a unique prefix of 4 or more of its characters, a label, @ (the head), @~N (its Nth ancestor),
 or base. PLYFS_HOME names the store; `plyfs config` shows the settings.
 
-{EXITS}
-"""
+{told(EXITS)}
+""")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -69,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     except PlyfsError as error:
         return fail(error, _wants_json(words))
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
+        sys.stderr.write(told("interrupted") + "\n")
         return 130
     except BrokenPipeError:
         # Whoever read our output has gone. Python would complain again when it flushes stdout at exit.
@@ -93,7 +94,7 @@ def _main(words: list[str]) -> int:
         sys.stderr.write(usage())
         return exit_status("usage")
     if name not in COMMANDS:
-        raise PlyfsError("usage", f"there is no command {name!r}{_nearest(name)}", "`plyfs --help` lists the commands")
+        raise PlyfsError("usage", f"there is no command {_nearest(name)}", "`plyfs --help` lists the commands")
     home = os.environ.get("PLYFS_HOME")
     if home:
         # Commands and daemons change their directory.
@@ -122,7 +123,7 @@ def _nearest(name: str) -> str:
     import difflib
 
     close = difflib.get_close_matches(name, COMMANDS, 1)
-    return f": did you mean {close[0]!r}?" if close else ""
+    return f"{name!r}: did you mean {close[0]!r}?" if close else f"{name!r}"
 
 
 def _wants_json(words: list[str]) -> bool:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from harness.failure import PlyfsError
+from harness.language import config_path
 from harness.toml_lines import lines_of_keys
 
 FILE_MAX = 1 << 20
@@ -71,6 +72,12 @@ class LogConfig(Section, frozen=True):
     files: Annotated[int, msgspec.Meta(ge=1, le=100)] = 3
 
 
+class MessagesConfig(Section, frozen=True):
+    """What people are told. ``auto`` is the language of the locale."""
+
+    language: Literal["auto", "en", "zh-CN"] = "auto"
+
+
 class AgentsConfig(Section, frozen=True):
     """What the extensions of coding agents do. ``mount``: serve the workspace when a session begins; ``on_exit``: how
     to leave one that was served for that; ``reopen``: a session whose files differ; ``confirm``: what to ask before.
@@ -97,23 +104,14 @@ class WorkspaceConfig(Section, frozen=True):
 
 
 class Config(WorkspaceConfig, frozen=True):
-    """All settings of one workspace. ``retention`` is the store's, which workspaces share."""
+    """All settings of one workspace. ``retention`` is the store's, which workspaces share; ``messages`` the user's."""
 
     retention: RetentionConfig = RetentionConfig()
+    messages: MessagesConfig = MessagesConfig()
 
 
 class _File(Config, frozen=True):
     workspace: dict[str, WorkspaceConfig] = {}
-
-
-def config_path() -> str:
-    """``config.toml`` in the user's configuration directory."""
-    given = os.environ.get("XDG_CONFIG_HOME")
-    if given and os.path.isabs(given) and os.name == "posix":
-        return os.path.join(given, "plyfs", "config.toml")
-    import platformdirs
-
-    return os.path.join(platformdirs.user_config_dir("plyfs"), "config.toml")
 
 
 def load(workspace: str, path: str | None = None) -> Config:
@@ -154,6 +152,8 @@ def parse(data: bytes, workspace: str, path: str) -> Config:
             )
     own = tables.get("workspace", {}).get(workspace, {})
     merged = {name: {**tables.get(name, {}), **own.get(name, {})} for name in Config.__struct_fields__}
+    if merged["agents"].get("language", "auto") == "auto":
+        merged["agents"]["language"] = checked.messages.language
     return msgspec.convert(merged, Config)
 
 

@@ -250,9 +250,9 @@ def _restores(registry: Registry) -> list[Finding]:
             restoring = RestoreFile(os.path.join(home.by_id(record.id).path, b"scan"), home.disk).read()
             if restoring is not None:
                 detail = (
-                    f"a restore to {restoring.target} was interrupted: `plyfs mount {path} --mode scan` finishes it"
+                    f"a restore to {restoring.target} was interrupted: `plyfs mount {path} --mode scan` finishes it; "
+                    f"`plyfs restore {restoring.saved or restoring.parent}` then goes back"
                 )
-                detail += f"; `plyfs restore {restoring.saved or restoring.parent}` then goes back"
                 found.append(Finding("restore", path, "found", detail))
     except (StoreError, OSError) as error:
         found.append(Finding("restore", home_directory(), "failed", str(error)))

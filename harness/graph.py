@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 
+from harness.language import told
 from harness.render import SIGNS, age, change_text, plural, row_title
 from harness.terminal import shown
 
@@ -99,7 +100,7 @@ def render_graph(terminal: Terminal, result: dict[str, Any], limit: int | None, 
     for place, line in enumerate(lines):
         if line.row["id"] == head and result.get("dirty"):
             bars = _bars(terminal, glyphs, line.depth)
-            terminal.say(f"{bars}{terminal.colour(glyphs.unsaved, 'yellow')}  unsaved changes (`plyfs diff`)")
+            terminal.tell(f"{bars}{terminal.colour(glyphs.unsaved, 'yellow')}  unsaved changes (`plyfs diff`)")
         terminal.say(_row_text(terminal, glyphs, line, head, redo, line.row["id"] in way))
         has_below = place + 1 < len(lines) and line.row["parent"] is not None
         summary = _summary(terminal, glyphs, changes.get(line.row["id"]), line.row["changed"])
@@ -130,22 +131,22 @@ def _row_text(terminal: Terminal, glyphs: Glyphs, line: Line, head: str, redo: l
     if row["session"]:
         words.append(terminal.colour(f"[{shown(row['session'])}]", "dim"))
     if row["state"] != "sealed":
-        words.append(terminal.colour(row["state"], "yellow"))
+        words.append(terminal.colour(told(row["state"]), "yellow"))
     if row["id"] == head:
-        words.append(terminal.colour("<- you are here", "here"))
+        words.append(terminal.colour(told("<- you are here"), "here"))
     elif redo and row["id"] == redo[0]:
-        words.append(terminal.colour("<- redo goes here", "cyan"))
+        words.append(terminal.colour(told("<- redo goes here"), "cyan"))
     return f"{_bars(terminal, glyphs, line.depth)}{terminal.colour(mark, colour)}  {'  '.join(words)}"
 
 
 def _summary(terminal: Terminal, glyphs: Glyphs, changes: list[dict[str, Any]] | None, changed: int) -> str:
     """What a step changed: a few names, or how many if they are not known."""
     if changes is None:
-        return terminal.colour(plural(changed, "path") + " changed", "dim") if changed else ""
+        return terminal.colour(told(f"{plural(changed, 'path')} changed"), "dim") if changed else ""
     words = []
     for change in changes[:NAMED_MAX]:
         sign, colour = SIGNS.get(change["kind"], ("?", "bold"))
         words.append(terminal.colour(f"{sign} {change_text(change)}", colour))
     if len(changes) > NAMED_MAX:
-        words.append(terminal.colour(f"{glyphs.ellipsis} {len(changes) - NAMED_MAX} more", "dim"))
+        words.append(terminal.colour(f"{glyphs.ellipsis} {told(f'{len(changes) - NAMED_MAX} more')}", "dim"))
     return "  ".join(words)

@@ -12,6 +12,7 @@ import sys
 
 from harness.client import Client, DaemonDiedError, NoDaemonError
 from harness.failure import PlyfsError
+from harness.language import told
 from harness.options import Options, Syntax
 from harness.registry import Registry, current_directory, is_below
 from harness.terminal import Terminal
@@ -130,6 +131,10 @@ class Invocation:
         return 0
 
 
+def _sentence(what: str) -> str:
+    return f"{what[0].upper()}{what[1:]}{'.' if what.isascii() else '。'}"
+
+
 def parse(name: str, words: list[str]) -> Invocation | None:
     """The invocation of command ``name`` with the options ``words``; None if they ask for help, which is printed.
 
@@ -139,7 +144,7 @@ def parse(name: str, words: list[str]) -> Invocation | None:
 
     module_name, what = COMMANDS[name]
     module = importlib.import_module(f"harness.commands.{module_name}")
-    syntax = Syntax(f"plyfs {name}", f"{what[0].upper()}{what[1:]}.", EXITS)
+    syntax = Syntax(f"plyfs {name}", _sentence(told(what)), EXITS)
     module.configure(syntax, name)
     syntax.option("-C", name="at", metavar="PATH", help="the workspace, or a path in it (default: here)")
     syntax.flag("--json", help="print one JSON object, errors too")

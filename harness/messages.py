@@ -39,7 +39,11 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Hello(Params, frozen=True):
-    """Who are you? Answered at once, whatever else the daemon does."""
+    """Who are you? Answered at once, whatever else the daemon does. ``language``: what is told to people on this
+    connection (errors, health, why there is no undo) shall be in that.
+    """
+
+    language: Literal["en", "zh-CN"] | None = None
 
 
 class Checkpoint(Params, frozen=True):

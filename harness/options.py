@@ -8,6 +8,7 @@ the commands. Every complaint is a PlyfsError with the code ``usage``.
 from __future__ import annotations
 
 from harness.failure import PlyfsError
+from harness.language import told
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ class Syntax:
 
     def text(self) -> str:
         """The help."""
-        usage = [f"usage: {self.command} [options]"]
+        usage = [told(f"usage: {self.command} [options]")]
         rows = []
         for argument in self._arguments:
             word = argument.metavar + ("..." if argument.many else "")
@@ -202,7 +203,7 @@ class Syntax:
                 rows.append(_row(argument.metavar, argument.help))
         rows.extend(_row(option.spelled(), option.help) for option in self._options)
         rows.append(_row("-h, --help", "show this"))
-        return f"{' '.join(usage)}\n\n{self._what}\n\n{''.join(rows)}\n{self._after}\n"
+        return f"{' '.join(usage)}\n\n{told(self._what)}\n\n{''.join(rows)}\n{told(self._after)}\n"
 
 
 def _name(words: tuple[str, ...]) -> str:
@@ -210,6 +211,7 @@ def _name(words: tuple[str, ...]) -> str:
 
 
 def _row(left: str, right: str) -> str:
+    right = told(right)
     if len(left) > NAME_COLUMNS - 2:
         return f"  {left}\n  {'':<{NAME_COLUMNS}}{right}\n"
     return f"  {left:<{NAME_COLUMNS}}{right}\n"

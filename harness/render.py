@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 
+from harness.language import padded, told
 from harness.terminal import shown
 
 TYPE_CHECKING = False
@@ -32,7 +33,7 @@ STAT_COLUMNS = 40
 
 def plural(count: int, one: str, many: str = "") -> str:
     """``1 path``, ``2 paths``."""
-    return f"{count} {one if count == 1 else many or one + 's'}"
+    return told(f"{count} {one if count == 1 else many or one + 's'}")
 
 
 def change_text(change: dict[str, Any]) -> str:
@@ -46,7 +47,7 @@ def change_line(terminal: Terminal, change: dict[str, Any]) -> str:
     """A change with its sign."""
     sign, colour = SIGNS.get(change["kind"], ("?", "bold"))
     note = {"type": " (another type)", "mode": " (mode, owner, times or attributes)"}.get(change["kind"], "")
-    return terminal.colour(f"{sign} {change_text(change)}", colour) + terminal.colour(note, "dim")
+    return terminal.colour(f"{sign} {change_text(change)}", colour) + terminal.colour(told(note), "dim")
 
 
 def render_changes(terminal: Terminal, changes: list[dict[str, Any]], none: str) -> None:
@@ -69,7 +70,7 @@ def render_restore(terminal: Terminal, result: dict[str, Any], dry_run: bool) ->
     for change in changes[:LISTED_MAX]:
         terminal.say(change_line(terminal, change))
     if len(changes) > LISTED_MAX:
-        terminal.say(terminal.colour(f"  and {len(changes) - LISTED_MAX} more", "dim"))
+        terminal.say(terminal.colour(told(f"  and {len(changes) - LISTED_MAX} more"), "dim"))
     for kept in result["kept"]:
         terminal.note(f"kept {shown(kept['path'])}: {kept['reason']}")
     if dry_run:
@@ -77,12 +78,12 @@ def render_restore(terminal: Terminal, result: dict[str, Any], dry_run: bool) ->
             f"would change {plural(len(changes), 'path')}; --fingerprint {result['fingerprint']} insists on it"
         )
         return
-    terminal.say(
+    terminal.tell(
         f"at {terminal.colour(result['head'], 'here')}: {plural(len(changes), 'path')} changed,"
         f" {result['seconds'] * 1000:.1f} ms"
     )
     if result["saved"]:
-        terminal.say(f"what was unsaved is checkpoint {result['saved']} (`plyfs redo`, `plyfs restore`)")
+        terminal.tell(f"what was unsaved is checkpoint {result['saved']} (`plyfs redo`, `plyfs restore`)")
 
 
 def render_patch(terminal: Terminal, patch: str) -> None:
@@ -115,15 +116,15 @@ def render_stat(terminal: Terminal, result: dict[str, Any]) -> None:
         terminal.say(f" {name:<{width}} | {added + removed:>5} {bar or kind}")
     added = sum(row[1] for row in rows if row[1] > 0)
     removed = sum(row[2] for row in rows if row[2] > 0)
-    terminal.say(f" {plural(len(rows), 'path')} changed, {added} added(+), {removed} removed(-)")
+    terminal.tell(f" {plural(len(rows), 'path')} changed, {added} added(+), {removed} removed(-)")
 
 
 def age(seconds: float) -> str:
     """How long ago, in one unit."""
     for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= size:
-            return f"{plural(int(seconds // size), unit)} ago"
-    return "just now" if seconds < 5 else f"{int(seconds)} seconds ago"
+            return told(f"{plural(int(seconds // size), unit)} ago")
+    return told("just now" if seconds < 5 else f"{int(seconds)} seconds ago")
 
 
 def size_text(count: int) -> str:
@@ -131,7 +132,7 @@ def size_text(count: int) -> str:
     value = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
+            return told(f"{value:.0f} bytes") if unit == "bytes" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
 
@@ -146,11 +147,13 @@ def render_log(terminal: Terminal, result: dict[str, Any], limit: int | None) ->
         id_text = terminal.colour(row["id"], "here" if is_head else "yellow")
         words = [row_title(row)]
         if row["state"] != "sealed":
-            words.append(f"({row['state']})")
+            words.append(f"({told(row['state'])})")
         if row["session"]:
             words.append(terminal.colour(f"[{shown(row['session'])}]", "dim"))
         changed = plural(row["changed"], "path")
-        terminal.say(f"{mark} {id_text}  {age(now - row['time']):>15}  {changed:>11}  {' '.join(words)}".rstrip())
+        terminal.say(
+            f"{mark} {id_text}  {padded(age(now - row['time']), 15)}  {padded(changed, 11)}  {' '.join(words)}".rstrip()
+        )
     if result.get("dirty"):
         terminal.note("there are unsaved changes")
 
@@ -160,32 +163,40 @@ def row_title(row: dict[str, Any]) -> str:
     if row["label"]:
         return shown(row["label"])
     kinds = {"base": "base", "automatic": "(saved automatically)", "outside": "(changed outside of plyfs)"}
-    return kinds.get(row.get("kind", ""), "")
+    return told(kinds.get(row.get("kind", ""), ""))
 
 
 def render_status(terminal: Terminal, result: dict[str, Any]) -> None:
     """The whole of ``status``."""
-    terminal.say(f"workspace  {shown(result['workspace'])}")
+    terminal.tell(f"workspace  {shown(result['workspace'])}")
     if result["mounted"]:
-        channel = f", channel {result['channel']}" if result["channel"] else ""
-        at = "" if result["mountpoint"] == result["workspace"] else f" at {shown(result['mountpoint'] or '')}"
-        terminal.say(f"mounted    yes{at} ({result['mode']}{channel})")
+        if result["mountpoint"] == result["workspace"]:
+            terminal.tell(f"mounted    yes ({mode_text(result)})")
+        else:
+            terminal.tell(f"mounted    yes at {shown(result['mountpoint'] or '')} ({mode_text(result)})")
     else:
-        terminal.say(f"mounted    no ({result['mode']})")
-    terminal.say(f"head       {terminal.colour(result['head'], 'here')}")
+        terminal.tell(f"mounted    no ({result['mode']})")
+    terminal.tell(f"head       {terminal.colour(result['head'], 'here')}")
     if result["dirty"]:
-        terminal.say(f"unsaved    {terminal.colour(plural(result['changed'], 'path'), 'yellow')}")
+        terminal.tell(f"unsaved    {terminal.colour(plural(result['changed'], 'path'), 'yellow')}")
     else:
-        terminal.say("unsaved    nothing")
-    terminal.say(f"undo       {result['undo'] or 'possible'}")
-    terminal.say(f"redo       {result['redo'] or 'possible'}")
-    terminal.say(f"store      {size_text(result['store_bytes'])}")
+        terminal.tell("unsaved    nothing")
+    terminal.tell(f"undo       {told(result['undo'] or 'possible')}")
+    terminal.tell(f"redo       {told(result['redo'] or 'possible')}")
+    terminal.tell(f"store      {size_text(result['store_bytes'])}")
     health = result["health"]
-    terminal.say(f"health     {terminal.colour('good', 'green') if not health else ''}".rstrip())
+    terminal.tell(f"health     {terminal.colour(told('good'), 'green')}" if not health else "health")
     for problem in health:
-        terminal.say(f"  {terminal.colour(shown(problem), 'red')}")
+        terminal.say(f"  {terminal.colour(shown(told(problem)), 'red')}")
     if result["writers"]:
-        terminal.say("writing    " + "\n           ".join(shown(writer) for writer in result["writers"]))
+        writers = "\n           ".join(shown(writer) for writer in result["writers"])
+        terminal.tell(f"writing    {writers}")
+
+
+def mode_text(result: dict[str, Any]) -> str:
+    """How a workspace is served."""
+    mode: str = result["mode"]
+    return told(f"{mode}, channel {result['channel']}") if result["channel"] else mode
 
 
 TYPE_LETTERS = {"directory": "d", "symlink": "l", "fifo": "p", "socket": "s", "device": "c"}

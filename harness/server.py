@@ -15,16 +15,19 @@ import socket
 import struct
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
-from harness import messages
+from harness import language, messages
 from harness.dispatch import is_short
 from harness.failure import PlyfsError
 from harness.worker import Worker
+from vfs.workspace import StatusResult
 
 if TYPE_CHECKING:
     from harness.dispatch import Dispatcher
     from harness.events import Events, Subscription
+    from harness.language import Catalogue
     from vfs.workspace import UnmountResult
 
 log = logging.getLogger("plyfs.server")
@@ -90,6 +93,13 @@ class Lines:
             if not data:
                 return None
             self._buffer += data
+
+
+def told(failure: PlyfsError, catalogue: Catalogue | None) -> PlyfsError:
+    """``failure`` in the language of ``catalogue``."""
+    if catalogue is None:
+        return failure
+    return PlyfsError(failure.code, catalogue.told(failure.message), catalogue.told(failure.hint))
 
 
 class Server:
@@ -169,6 +179,8 @@ class Server:
             params = messages.parse_params(request)
             match params:
                 case messages.Hello():
+                    if params.language is not None:
+                        connection.catalogue = language.load(params.language)
                     return messages.answer_line(request_id, self._hello)
                 case messages.Subscribe():
                     connection.subscribe()
@@ -182,14 +194,16 @@ class Server:
             elif isinstance(params, messages.Unmount):
                 result, encoded = await self._unmount(request_id, params)
             else:
-                result, encoded = await trio.to_thread.run_sync(self._answer_long, request_id, params)
+                result, encoded = await trio.to_thread.run_sync(
+                    self._answer_long, request_id, params, connection.catalogue
+                )
             self._tell(params, result)
             return encoded
         except Exception as error:
             failure = messages.failure_of(error)
             if failure.code in ("internal", "failed"):
                 log.exception("request failed: %.200r", line)
-            return messages.error_line(request_id, failure)
+            return messages.error_line(request_id, told(failure, connection.catalogue))
 
     async def _unmount(self, request_id: messages.RequestId, params: messages.Params) -> tuple[object, bytes]:
         self._unmounting += 1
@@ -201,8 +215,17 @@ class Server:
             self._unmount_over.set()
             self._unmount_over = trio.Event()
 
-    def _answer_long(self, request_id: messages.RequestId, params: messages.Params) -> tuple[object, bytes]:
+    def _answer_long(
+        self, request_id: messages.RequestId, params: messages.Params, catalogue: Catalogue | None = None
+    ) -> tuple[object, bytes]:
         result = self._dispatcher.answer(params)
+        if isinstance(result, StatusResult) and catalogue is not None:
+            result = msgspec.structs.replace(
+                result,
+                health=[catalogue.told(problem) for problem in result.health],
+                undo=catalogue.told(result.undo),
+                redo=catalogue.told(result.redo),
+            )
         return result, messages.answer_line(request_id, result)
 
     def _tell(self, params: messages.Params, result: object) -> None:
@@ -245,6 +268,8 @@ class Connection:
         self._events = events
         self._sending = trio.Lock()
         self._subscription: Subscription | None = None
+        self.catalogue: Catalogue | None = None
+        """For the language that the client has asked for."""
 
     async def run(self) -> None:
         """Answer request after request until the client goes."""

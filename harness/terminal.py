@@ -10,6 +10,7 @@ import os
 import sys
 
 from harness import quick_json
+from harness.language import told
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,6 +49,10 @@ class Terminal:
         """A line of the result."""
         self.write(text + "\n")
 
+    def tell(self, text: str) -> None:
+        """A line of the result that is words: in the language of who reads it."""
+        self.say(told(text))
+
     def write(self, text: str) -> None:
         """Part of the result. Surrogate escapes become the bytes that they stand for."""
         if sys.stdout is not None:
@@ -62,12 +67,12 @@ class Terminal:
         sys.stdout.buffer.flush()
 
     def note(self, text: str) -> None:
-        """A line for a person, on stderr."""
+        """A line for a person, on stderr, in their language."""
         if sys.stderr is None:
             return
         self.clear()
         sys.stderr.flush()
-        sys.stderr.buffer.write(_encode(text + "\n", sys.stderr))
+        sys.stderr.buffer.write(_encode(told(text) + "\n", sys.stderr))
         sys.stderr.buffer.flush()
 
     def colour(self, text: str, name: str) -> str:
@@ -105,7 +110,7 @@ class Waiting:
 
     def __init__(self, terminal: Terminal, what: str) -> None:
         self._terminal = terminal
-        self._what = what
+        self._what = told(what)
         self._progress = ""
         self._turn = 0
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import language
 from tests.served import Plyfs, Served, Watchdog
 
 WATCHDOG_MARGIN = 15
@@ -78,6 +79,9 @@ def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     top = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("PLYFS_HOME", str(top / "plyfs"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(top / "config"))
+    # Nor is told things in the user's own language.
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    language.forget()
     return top / "plyfs"
 
 

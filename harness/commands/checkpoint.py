@@ -25,9 +25,11 @@ def run(invocation: Invocation) -> int:
 
     def show() -> None:
         if result["created"]:
-            paths = "1 path" if result["changed"] == 1 else f"{result['changed']} paths"
+            from harness.render import plural
+
+            paths = plural(result["changed"], "path")
             terminal.say(f"{result['id']}  {paths}, {result['seconds'] * 1000:.1f} ms")
         else:
-            terminal.say(f"{result['id']}  nothing has changed since")
+            terminal.tell(f"{result['id']}  nothing has changed since")
 
     return invocation.finish(result, show)

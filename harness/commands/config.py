@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from harness.config import config_path, load
+from harness.config import load
+from harness.language import config_path
 from harness.messages import to_object
 from harness.registry import TYPE_CHECKING
 
@@ -26,12 +27,12 @@ def run(invocation: Invocation) -> int:
     terminal = invocation.terminal
 
     def show() -> None:
-        terminal.say(f"# {path}{'' if os.path.exists(path) else ' (not there: all defaults)'}")
+        terminal.tell(f"# {path}" if os.path.exists(path) else f"# {path} (not there: all defaults)")
         for table, values in settings.items():
             terminal.say(f"[{table}]")
             for key, value in values.items():
                 if value is None:
-                    terminal.say(f"# {key} is not set")
+                    terminal.tell(f"# {key} is not set")
                     continue
                 written = str(value).lower() if isinstance(value, bool) else repr(value).replace("'", '"')
                 terminal.say(f"{key} = {written}")

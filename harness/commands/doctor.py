@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from harness import doctor
 from harness.failure import FAILED, OK
+from harness.language import told
 from harness.messages import to_object
 from harness.registry import TYPE_CHECKING
 
@@ -28,9 +29,10 @@ def run(invocation: Invocation) -> int:
     def show() -> None:
         for finding in findings:
             colour = {"mended": "green", "found": "yellow", "failed": "red"}[finding.state]
-            terminal.say(f"{terminal.colour(finding.state, colour)}  {shown(finding.subject)}: {finding.detail}")
+            state, detail = terminal.colour(told(finding.state), colour), told(finding.detail)
+            terminal.say(f"{state}  {shown(finding.subject)}: {detail}")
         if not findings:
-            terminal.say("all is well")
+            terminal.tell("all is well")
 
     invocation.finish(value, show)
     return OK if healthy else FAILED

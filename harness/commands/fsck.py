@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from harness.failure import OK, exit_status
+from harness.language import told
 from harness.registry import TYPE_CHECKING, home_directory
 from harness.render import plural, size_text
 from harness.terminal import shown
@@ -31,7 +32,7 @@ def run(invocation: Invocation) -> int:
 
     def progress(objects: int) -> None:
         if moves and objects % 100 == 0:
-            terminal.draw(f"reading the store: {objects} objects")
+            terminal.draw(told(f"reading the store: {objects} objects"))
 
     home = Home.open(home_directory())
     try:
@@ -73,14 +74,14 @@ def _show(invocation: Invocation, report: Report) -> None:
     for problem in report.problems:
         colour = "green" if problem.repaired else "red" if problem.severity == "damage" else "yellow"
         word = "repaired" if problem.repaired else problem.severity
-        terminal.say(f"{terminal.colour(word, colour)}  {shown(problem.where)}: {problem.message}")
+        terminal.say(f"{terminal.colour(told(word), colour)}  {shown(problem.where)}: {told(problem.message)}")
     for lost in report.lost[:LOST_SHOWN]:
         path = shown(os.fsdecode(lost.path))
-        terminal.say(f"{terminal.colour('lost', 'red')}  {lost.checkpoint}:{path}: {lost.reason}")
+        terminal.say(f"{terminal.colour(told('lost'), 'red')}  {lost.checkpoint}:{path}: {told(lost.reason)}")
     if len(report.lost) > LOST_SHOWN:
-        terminal.say(f"and {len(report.lost) - LOST_SHOWN} more paths are lost; --json lists them")
-    verdict = terminal.colour("sound", "green") if report.is_sound else terminal.colour("damaged", "red")
-    terminal.say(
+        terminal.tell(f"and {len(report.lost) - LOST_SHOWN} more paths are lost; --json lists them")
+    verdict = terminal.colour(told("sound"), "green") if report.is_sound else terminal.colour(told("damaged"), "red")
+    terminal.tell(
         f"{verdict}: {plural(report.workspaces, 'workspace')}, {plural(report.checkpoints, 'checkpoint')},"
         f" {plural(report.objects, 'object')} ({size_text(report.bytes)}), {report.unreferenced} not needed"
     )

@@ -61,13 +61,13 @@ def run(invocation: Invocation) -> int:
 
 def _show(invocation: Invocation, swept: Swept) -> None:
     terminal = invocation.terminal
-    word = "would go" if swept.dry_run else "gone"
-    going = f"{plural(len(swept.checkpoints), 'checkpoint')} and {plural(swept.objects, 'object')}"
+    what = "would go" if swept.dry_run else "gone"
+    checkpoints, objects = plural(len(swept.checkpoints), "checkpoint"), plural(swept.objects, "object")
     kept = f"{plural(swept.kept_objects, 'object')} ({size_text(swept.kept_bytes)})"
-    terminal.say(f"{going} ({size_text(swept.bytes)}) {word}; {kept} kept")
+    terminal.tell(f"{checkpoints} and {objects} ({size_text(swept.bytes)}) {what}; {kept} kept")
     if swept.temporaries:
-        terminal.say(f"{plural(swept.temporaries, 'file')} that dead processes left {word}")
+        terminal.tell(f"{plural(swept.temporaries, 'file')} that dead processes left {what}")
     if swept.attic:
-        terminal.say(f"{plural(swept.attic, 'folder')} of the attic {word}")
+        terminal.tell(f"{plural(swept.attic, 'folder')} of the attic {what}")
     for reason in swept.skipped:
         terminal.note(f"plyfs: {reason}")

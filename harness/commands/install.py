@@ -102,10 +102,10 @@ def _show(invocation: Invocation, result: dict[str, Any]) -> None:
     terminal = invocation.terminal
     title = AGENTS[result["agent"]][0]
     if result["done"] == "removed":
-        terminal.say(f"the extension for {title} is gone from {shown(result['path'])}")
-        terminal.say("  checkpoints and settings stay")
+        terminal.tell(f"the extension for {title} is gone from {shown(result['path'])}")
+        terminal.tell("  checkpoints and settings stay")
         return
-    terminal.say(f"the extension for {title} is {result['done']}: {shown(result['path'])}")
-    terminal.say(f"  start {result['agent']} as always: /undo, /redo and /tree now move the files too")
-    terminal.say("  settings: the table [agents] of the configuration (`plyfs config`)")
-    terminal.say(f"  out again: plyfs install {result['agent']} --uninstall")
+    terminal.tell(f"the extension for {title} is {result['done']}: {shown(result['path'])}")
+    terminal.tell(f"  start {result['agent']} as always: /undo, /redo and /tree now move the files too")
+    terminal.tell("  settings: the table [agents] of the configuration (`plyfs config`)")
+    terminal.tell(f"  out again: plyfs install {result['agent']} --uninstall")

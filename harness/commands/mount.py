@@ -107,14 +107,15 @@ def _foreground(invocation: Invocation, request: dict[str, Any]) -> int:
 
 
 def _show(terminal: Terminal, result: dict[str, Any]) -> None:
+    from harness.render import mode_text
     from harness.terminal import shown
 
-    terminal.say(f"{shown(result['mountpoint'] or result['workspace'])} is served")
+    terminal.tell(f"{shown(result['mountpoint'] or result['workspace'])} is served")
     if result["mountpoint"] != result["workspace"] and result["mountpoint"]:
-        terminal.say(f"  workspace  {shown(result['workspace'])}")
-    terminal.say(f"  head       {result['head']}")
-    terminal.say(f"  mode       {result['mode']}" + (f", channel {result['channel']}" if result["channel"] else ""))
-    terminal.say(f"  daemon     process {result['pid']}")
+        terminal.tell(f"  workspace  {shown(result['workspace'])}")
+    terminal.tell(f"  head       {result['head']}")
+    terminal.tell(f"  mode       {mode_text(result)}")
+    terminal.tell(f"  daemon     process {result['pid']}")
     here = os.environ.get("PWD", "")
     if result["mountpoint"] and here and (here + "/").startswith(result["mountpoint"] + "/"):
         terminal.note("this shell still stands in the directory below the mount: `cd .` to enter it")

@@ -57,15 +57,15 @@ def await_end(entry: Entry) -> None:
 def _show(terminal: Terminal, result: dict[str, Any]) -> None:
     from harness.terminal import shown
 
-    word = {
+    what = {
         "apply": f"applied {result['applied']} changes to the directory",
         "keep": "the changes stay in the store",
         "discard": "the changes are dropped",
     }[result["how"]]
-    terminal.say(f"unmounted; {word}")
-    terminal.say(f"  head  {result['head']}")
+    terminal.tell(f"unmounted; {what}")
+    terminal.tell(f"  head  {result['head']}")
     if result["saved"]:
-        terminal.say(f"  what was unsaved is checkpoint {result['saved']}")
+        terminal.tell(f"  what was unsaved is checkpoint {result['saved']}")
     if result["conflicts"]:
         terminal.note(f"changed below the mount meanwhile; the directory's own versions are in {result['kept']}:")
         for path in result["conflicts"]:

@@ -136,24 +136,18 @@ class Stage:
 
     def served_by(self, agent: Agent, timeout: float = 20) -> None:
         """Wait until plyfs' badge says that the workspace is served."""
-
-        def shown() -> bool:
-            agent.drain(0.05)
-            return "✓" in (agent.status.get("plyfs") or "")
-
-        until(shown, timeout, lambda: f"{agent.status} {agent.notices}")
+        until(
+            lambda: agent.heard(0.05) and "✓" in (agent.status.get("plyfs") or ""),
+            timeout,
+            lambda: f"{agent.status} {agent.notices}",
+        )
 
     def do(self, agent: Agent, command: str) -> list[str]:
         """Run a slash command to its end; what it told. Oh My Pi answers before the handler has done anything."""
         first = len(agent.notices)
         agent.command(command, quiet=0.05)
         if self.kind == "omp":
-
-            def told() -> bool:
-                agent.drain(0.05)
-                return len(agent.notices) > first
-
-            until(told, 20, lambda: f"{command} told nothing")
+            until(lambda: agent.heard(0.05) and len(agent.notices) > first, 20, lambda: f"{command} told nothing")
             agent.drain(0.05)
         return agent.notices[first:]
 

@@ -105,7 +105,7 @@ def test_a_providers_retry_makes_no_second_state(make_stage: MakeStage, kind: st
     ]
     agent.timeout = 60
     agent.prompt(stage.model.scenario("flaky", steps))
-    until(lambda: agent.drain(0.1) or len(stage.model.log.read_text().splitlines()) >= 3, 30)
+    until(lambda: agent.heard(0.1) and len(stage.model.log.read_text().splitlines()) >= 3, 30)
     agent.drain(0.3)
     made = [row for row in stage.states()["checkpoints"] if row["kind"] == "user"]
     assert len(made) == 1
@@ -235,7 +235,7 @@ def test_files_that_differ_when_a_session_is_opened_again(make_stage: MakeStage)
     (stage.workspace / "a.txt").write_text("changed\n")
     agent = stage.start("--continue")
     stage.served_by(agent)
-    until(lambda: agent.drain(0.1) or any("/restore" in line for line in agent.notices), 10)
+    until(lambda: agent.heard(0.1) and any("/restore" in line for line in agent.notices), 10)
     assert text(stage, "a.txt") == "changed"
     assert "overwrite a.txt" in stage.do(agent, "/drift")[-1]
     stage.do(agent, "/restore --yes")

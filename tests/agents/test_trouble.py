@@ -30,7 +30,7 @@ def test_a_daemon_that_dies(make_stage: MakeStage) -> None:
     stage.served_by(agent)
     agent.prompt(stage.model.bash("turn1", "echo 1 > a.txt"))
     os.kill(stage.daemon(), signal.SIGKILL)
-    until(lambda: agent.drain(0.1) or "✗" in (agent.status.get("plyfs") or ""))
+    until(lambda: agent.heard(0.1) and "✗" in (agent.status.get("plyfs") or ""))
     say(stage, agent, "on")
     say(stage, agent, "and on")
     errors = [line for line in agent.notices if "daemon" in line]
@@ -61,14 +61,14 @@ def test_a_daemon_that_hangs_holds_up_nobody(make_stage: MakeStage) -> None:
         held = time.monotonic() - began
     finally:
         os.kill(pid, signal.SIGCONT)
-    until(lambda: agent.drain(0.05) or any(e.get("type") == "agent_settled" for e in agent.events[first:]))
+    until(lambda: agent.heard(0.05) and any(e.get("type") == "agent_settled" for e in agent.events[first:]))
     assert held < HELD_UP_SECONDS + free, f"the prompt was held up for {held:.3f} s; free {free:.3f} s"
 
 
 def test_a_bad_configuration_turns_plyfs_off_and_leaves_the_agent(make_stage: MakeStage) -> None:
     stage = make_stage("pi", settings='mount = "sometimes"')
     agent = stage.start()
-    until(lambda: agent.drain(0.1) or agent.notices)
+    until(lambda: agent.heard(0.1) and agent.notices)
     assert "config.toml:5: agents.mount" in agent.notices[0], agent.notices
     assert agent.status["plyfs"] == "plyfs off"
     agent.prompt(stage.model.bash("turn1", "echo 1 > a.txt"))
@@ -81,7 +81,7 @@ def test_a_bad_configuration_turns_plyfs_off_and_leaves_the_agent(make_stage: Ma
 def test_without_the_command(make_stage: MakeStage) -> None:
     stage = make_stage("pi")
     agent = stage.start(env={"PLYFS_COMMAND": "/nonexistent/plyfs"})
-    until(lambda: agent.drain(0.1) or agent.notices)
+    until(lambda: agent.heard(0.1) and agent.notices)
     assert "pip install plyfs" in agent.notices[0]
     agent.prompt(stage.model.bash("turn1", "echo 1 > a.txt"))
     assert (stage.workspace / "a.txt").read_text() == "1\n"
@@ -91,7 +91,7 @@ def test_without_the_command(make_stage: MakeStage) -> None:
 def test_off(make_stage: MakeStage) -> None:
     stage = make_stage("pi", settings='mount = "off"')
     agent = stage.start()
-    until(lambda: agent.drain(0.1) or agent.status.get("plyfs"))
+    until(lambda: agent.heard(0.1) and agent.status.get("plyfs"))
     agent.prompt(stage.model.bash("turn1", "echo 1 > a.txt"))
     assert not stage.served.is_mounted()
     assert agent.notices == []
@@ -101,7 +101,7 @@ def test_off(make_stage: MakeStage) -> None:
 def test_ask(make_stage: MakeStage, answer: bool, mounted: bool) -> None:
     stage = make_stage("pi", settings='mount = "ask"')
     agent = stage.start(on_dialog=lambda request: {"confirmed": answer})
-    until(lambda: agent.drain(0.2) or agent.dialogs)
+    until(lambda: agent.heard(0.2) and agent.dialogs)
     if mounted:
         stage.served_by(agent)
     else:
@@ -179,7 +179,7 @@ def test_an_agent_that_starts_while_the_last_one_is_still_leaving(make_stage: Ma
         agent.close()
     agent = stage.start("--continue")
     stage.served_by(agent)
-    until(lambda: agent.drain(0.3) or stage.served.is_mounted())
+    until(lambda: agent.heard(0.3) and stage.served.is_mounted())
     for wanted in ("0\n1\n", "0\n", None):
         stage.do(agent, "/undo")
         path = stage.workspace / "a.txt"

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.config import Config, config_path, load, parse
+from harness.config import Config, load, parse
 from harness.failure import PlyfsError
+from harness.language import config_path
 from harness.toml_lines import lines_of_keys
 
 

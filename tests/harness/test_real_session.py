@@ -274,3 +274,19 @@ def test_plyfs_installed_in_the_workspace_that_it_serves(directory: Path, compil
             assert "plyfs is installed in the workspace" in file.read()
     finally:
         plyfs.close()
+
+
+def test_what_a_daemon_says_is_translated_too(plyfs: Plyfs, tmp_path: Path) -> None:
+    plyfs.environment |= {"LC_ALL": "zh_CN.UTF-8", "PYTHONUTF8": "1"}
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    at = ("-C", str(workspace))
+    assert f"{workspace} 已由 plyfs 管理" in plyfs.run("mount", str(workspace)).stdout
+    assert "没有可撤销的：这是第一个状态" in plyfs.run("undo", *at, check=False).stderr
+    (workspace / "is missing").write_text("a file's name is no message\n")
+    assert plyfs.run("diff", *at).stdout == "+ is missing\n"
+    status = plyfs.run("status", *at).stdout
+    assert "未保存     1 个路径\n" in status and "重做       没有撤销过\n" in status
+    assert plyfs.json("status", *at)["redo"] == "nothing was undone"
+    assert "有未保存的修改" in plyfs.run("log", *at).stderr
+    assert "1 处修改已写入目录" in plyfs.run("unmount", *at).stdout

@@ -302,3 +302,20 @@ def test_the_client_hears_when_the_server_dies(fake: FakeWorkspace, directory: P
     thread.close()
     with pytest.raises(DaemonDiedError):
         client.call("status")
+
+
+def test_a_connection_in_another_language(served: ServerThread) -> None:
+    """Errors and the words of ``status`` come in the language that a client asks for, on that connection alone."""
+    chinese, other = served.client(), served.client()
+    assert chinese.call("hello", {"language": "zh-CN"}) == other.call("hello")
+    with pytest.raises(PlyfsError, match="没有方法 'dance'"):
+        chinese.call("dance")
+    with pytest.raises(PlyfsError, match="there is no method 'dance'"):
+        other.call("dance")
+    with pytest.raises(PlyfsError):
+        chinese.call("hello", {"language": "fr"})
+    assert chinese.call("hello", {"language": "en"})
+    with pytest.raises(PlyfsError, match="there is no method"):
+        chinese.call("dance")
+    chinese.close()
+    other.close()

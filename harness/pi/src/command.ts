@@ -35,7 +35,7 @@ export function run<T>(args: string[]): Promise<T> {
       const missing = error.code === "ENOENT";
       reject(
         missing
-          ? new Failure("not_installed", `there is no command ${program}`, "pip install plyfs")
+          ? Failure.own("notInstalled", program as string)
           : new Failure("failed", error.message),
       );
     });
@@ -45,7 +45,7 @@ export function run<T>(args: string[]): Promise<T> {
         if (value.error) reject(Failure.from(value.error));
         else resolve(value as T);
       } catch {
-        reject(new Failure("failed", err.trim() || `plyfs ${args[0]} printed no JSON`));
+        reject(err.trim() ? new Failure("failed", err.trim()) : Failure.own("noAnswer", args[0] as string));
       }
     });
   });

@@ -19,14 +19,16 @@ interface Waiting {
 export class Connection {
   onEvent: (event: DaemonEvent) => void = () => {};
   onEnd: () => void = () => {};
-  #socket: Socket;
+  readonly #socket: Socket;
+  readonly #path: string;
   #waiting = new Map<number, Waiting>();
   #lastId = 0;
   #chunks: Buffer[] = [];
   #over = false;
 
-  private constructor(socket: Socket) {
+  private constructor(socket: Socket, path: string) {
     this.#socket = socket;
+    this.#path = path;
     socket.on("data", (data: Buffer) => this.#take(data));
     socket.on("error", () => this.#end());
     socket.on("close", () => this.#end());
@@ -38,12 +40,12 @@ export class Connection {
     return new Promise((resolve, reject) => {
       const socket = createConnection(path);
       const refuse = (): void => {
-        reject(new Failure("daemon_gone", `no daemon listens at ${path}`, "plyfs doctor"));
+        reject(Failure.own("daemonGone", path));
       };
       socket.once("error", refuse);
       socket.once("connect", () => {
         socket.removeListener("error", refuse);
-        resolve(new Connection(socket));
+        resolve(new Connection(socket, path));
       });
     });
   }
@@ -101,7 +103,7 @@ export class Connection {
   }
 
   #died(): Failure {
-    return new Failure("daemon_died", "the plyfs daemon has gone away", "plyfs doctor");
+    return Failure.own("daemonDied", this.#path);
   }
 
   #end(): void {

@@ -70,7 +70,7 @@ class Extension {
       this.#agent.registerCommand(name, {
         description,
         handler: async (args, ctx) => {
-          await this.#guarded(ctx, () => run(args, ctx));
+          await this.#guarded(ctx, () => run(args, ctx), true);
           this.#session?.travel.tell(ctx);
         },
       });
@@ -149,7 +149,7 @@ class Extension {
 
   async #mount(session: Session, ctx: Context): Promise<boolean> {
     const { workspace } = session;
-    if (workspace.life === "dead") throw workspace.failure ?? new Failure("daemon_gone", "the daemon is dead", "plyfs doctor");
+    if (workspace.life === "dead") throw workspace.failure ?? Failure.own("daemonDied", ctx.cwd);
     await workspace.reload();
     const words = wordsFor(workspace.settings.language);
     if (workspace.settings.mount === "off") return false;
@@ -231,7 +231,7 @@ class Extension {
     void this.#work.then(() => {
       this.#gaveUp = false;
     });
-    const silent = new Failure("daemon_silent", "the plyfs daemon does not answer", "/plyfs doctor");
+    const silent = Failure.own("daemonSilent", ctx.cwd);
     await this.#guarded(ctx, () => Promise.reject(silent));
   }
 
@@ -276,10 +276,10 @@ class Extension {
 
   async #served(ctx: Context): Promise<Session> {
     const session = this.#session;
-    if (!session) throw new Failure("not_mounted", wordsFor("auto").notServed);
+    if (!session) throw Failure.own("notServed", ctx.cwd);
     await this.#work;
     if (!(await this.#isServed(session))) {
-      throw session.workspace.failure ?? new Failure("refused", session.words.notServed, `plyfs mount ${ctx.cwd}`);
+      throw session.workspace.failure ?? Failure.own("notServed", ctx.cwd);
     }
     return session;
   }
@@ -342,8 +342,8 @@ class Extension {
     }
   }
 
-  /** Do something; a failure is told of, once for each kind until all is well again. */
-  async #guarded(ctx: Context, work: () => Promise<void>): Promise<void> {
+  /** Do something; a failure is told of, once for each kind until all is well again; always if a person has asked. */
+  async #guarded(ctx: Context, work: () => Promise<void>, isAsked = false): Promise<void> {
     try {
       await work();
     } catch (error) {
@@ -353,11 +353,11 @@ class Extension {
         if (failure.code !== "conflict" && failure.code !== "nothing") session.workspace.failure ??= failure;
         this.#show(session, ctx);
       }
-      if (QUIET.has(failure.code) || this.#told.has(failure.code)) return;
+      if (!isAsked && (QUIET.has(failure.code) || this.#told.has(failure.code))) return;
       if (failure.code !== "conflict") this.#told.add(failure.code);
       const words = session?.words ?? wordsFor("auto");
       try {
-        ctx.ui.notify(words.failed(failure.message, failure.hint), "error");
+        ctx.ui.notify(failure.in(words), "error");
       } catch {
         // As above.
       }

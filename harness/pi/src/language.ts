@@ -5,8 +5,12 @@ import { zhCN } from "./words/zh_cn.ts";
 
 export type { Words };
 
-export function wordsFor(language: Settings["language"], env: NodeJS.ProcessEnv = process.env): Words {
-  if (language !== "auto") return language === "zh-CN" ? zhCN : en;
+export function languageFor(language: Settings["language"], env: NodeJS.ProcessEnv = process.env): "en" | "zh-CN" {
+  if (language !== "auto") return language;
   const locale = env.LC_ALL || env.LC_MESSAGES || env.LANG || "";
-  return /^zh([_-](CN|SG|Hans)|$|\.)/i.test(locale) ? zhCN : en;
+  return /^zh([_-](CN|SG|Hans)|$|\.)/i.test(locale) ? "zh-CN" : "en";
+}
+
+export function wordsFor(language: Settings["language"], env: NodeJS.ProcessEnv = process.env): Words {
+  return languageFor(language, env) === "zh-CN" ? zhCN : en;
 }

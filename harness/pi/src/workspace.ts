@@ -7,6 +7,7 @@
 import { runAfterUs, run } from "./command.ts";
 import { Connection, type DaemonEvent } from "./connection.ts";
 import { Failure } from "./failure.ts";
+import { languageFor } from "./language.ts";
 import { find, type Served } from "./registry.ts";
 import { DEFAULTS, type Settings } from "./settings.ts";
 
@@ -103,10 +104,12 @@ export class Workspace {
     const hello = await connection.call<{ protocol: number }>("hello");
     if (hello.protocol !== PROTOCOL) {
       connection.close();
-      throw new Failure("protocol", `the daemon speaks protocol ${hello.protocol}, not ${PROTOCOL}`, "plyfs unmount");
+      throw Failure.own("protocol", String(hello.protocol));
     }
     const { agents } = await connection.call<{ agents: Settings }>("settings");
     this.settings = agents;
+    const language = languageFor(agents.language);
+    if (language !== "en") await connection.call("hello", { language });
     await connection.call("subscribe");
     this.#connection = connection;
     this.#served = served;
@@ -138,7 +141,7 @@ export class Workspace {
       // Another agent was faster.
     }
     if (!(await this.attach())) {
-      throw this.failure ?? new Failure("not_mounted", `${this.cwd} is not served`, "plyfs mount");
+      throw this.failure ?? Failure.own("notServed", this.cwd);
     }
   }
 
@@ -156,7 +159,7 @@ export class Workspace {
   }
 
   async call<T>(method: string, params: Record<string, unknown> = {}): Promise<T> {
-    if (!this.#connection) throw new Failure("not_mounted", `${this.cwd} is not served`, "plyfs mount");
+    if (!this.#connection) throw Failure.own("notServed", this.cwd);
     return this.#connection.call<T>(method, params);
   }
 
@@ -192,7 +195,7 @@ export class Workspace {
     this.#connection = undefined;
     if (this.life !== "serving") return;
     if (find(this.cwd)) {
-      this.failure = new Failure("daemon_died", "the plyfs daemon has gone away", "/plyfs doctor");
+      this.failure = Failure.own("daemonDied", this.cwd);
       this.#become("dead");
     } else {
       this.#become("absent");

@@ -32,7 +32,6 @@ export const en = {
   moved: "plyfs: the files changed while you looked; nothing was done. Look at the new preview",
   movedAfter: "plyfs: the files changed meanwhile and stay as they are; /restore brings back those of this point",
   cancelled: "plyfs: nothing was done",
-  busy: "plyfs: the agent is still at work; nothing was done",
   moveFailed: (why: string) => `plyfs: the conversation could not be moved (${why}); the files are as before`,
 
   previewTitle: (count: number) => `Going there changes ${several(count, "file")}:`,
@@ -61,12 +60,20 @@ export const en = {
   mountAsk: "Serve this directory with plyfs?",
   mountWhy: "Then /undo, /redo and /tree move the files together with the conversation.",
   scanning: "plyfs: FUSE cannot be had here, so the directory is scanned: large files and ignored ones may be left out",
-  notServed: "plyfs does not serve this directory",
   serves: (workspace: string, mode: string) => `plyfs serves ${workspace} (${mode})`,
   statusHead: (head: string, changed: number) =>
     `head ${head}, ${changed === 0 ? "nothing unsaved" : `${several(changed, "unsaved change")}`}`,
   healthy: "plyfs: all is well",
   mended: "plyfs: mended",
+  failures: {
+    notInstalled: (program: string): [string, string] => [`there is no command ${program}`, "pip install plyfs"],
+    noAnswer: (command: string): [string, string] => [`plyfs ${command} gave no answer`, ""],
+    daemonGone: (path: string): [string, string] => [`no daemon listens at ${path}`, "/plyfs doctor"],
+    daemonDied: (path: string): [string, string] => [`the daemon of ${path} has gone away`, "/plyfs doctor"],
+    daemonSilent: (path: string): [string, string] => [`the daemon of ${path} does not answer`, "/plyfs doctor"],
+    protocol: (version: string): [string, string] => [`the daemon speaks protocol ${version}`, "plyfs unmount"],
+    notServed: (path: string): [string, string] => [`plyfs does not serve ${path}`, `plyfs mount ${path}`],
+  },
   failed: (message: string, hint: string) => `plyfs: ${message}${hint ? `\nhint: ${hint}` : ""}`,
 };
 

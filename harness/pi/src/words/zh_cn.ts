@@ -28,7 +28,6 @@ export const zhCN: Words = {
   moved: "plyfs：查看期间文件发生了变化；未做任何操作。请重新查看预览",
   movedAfter: "plyfs：期间文件发生了变化，保持不变；/restore 可恢复此处的文件",
   cancelled: "plyfs：未做任何操作",
-  busy: "plyfs：代理仍在工作；未做任何操作",
   moveFailed: (why) => `plyfs：对话无法移动（${why}）；文件保持原样`,
 
   previewTitle: (count) => `前往该处将改变 ${count} 个文件：`,
@@ -56,10 +55,18 @@ export const zhCN: Words = {
   mountAsk: "用 plyfs 管理此目录？",
   mountWhy: "这样 /undo、/redo 与 /tree 会让文件随对话一起移动。",
   scanning: "plyfs：此处无法使用 FUSE，改为扫描目录：大文件和被忽略的文件可能不被记录",
-  notServed: "plyfs 没有管理此目录",
   serves: (workspace, mode) => `plyfs 管理着 ${workspace}（${mode}）`,
   statusHead: (head, changed) => `当前检查点 ${head}，${changed === 0 ? "没有未保存的修改" : `${changed} 处未保存的修改`}`,
   healthy: "plyfs：一切正常",
   mended: "plyfs：已修复",
+  failures: {
+    notInstalled: (program) => [`没有命令 ${program}`, "pip install plyfs"],
+    noAnswer: (command) => [`plyfs ${command} 没有答复`, ""],
+    daemonGone: (path) => [`${path} 处没有守护进程`, "/plyfs doctor"],
+    daemonDied: (path) => [`${path} 的守护进程已消失`, "/plyfs doctor"],
+    daemonSilent: (path) => [`${path} 的守护进程没有应答`, "/plyfs doctor"],
+    protocol: (version) => [`守护进程使用协议 ${version}`, "plyfs unmount"],
+    notServed: (path) => [`plyfs 没有管理 ${path}`, `plyfs mount ${path}`],
+  },
   failed: (message, hint) => `plyfs：${message}${hint ? `\n提示：${hint}` : ""}`,
 };
