@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Literal, Protocol
 
+from store.entries import content_size
 from store.format import Directory, Regular, Special, Symlink
 from store.history import Checkpoint
 from store.home import Home, WorkspaceStore
@@ -36,7 +37,7 @@ from vfs.keeper import Keeper
 from vfs.live.extents import Extents, read_runs
 from vfs.live.inode import Inode
 from vfs.live.pending import Pending
-from vfs.live.tree import Root, content_size
+from vfs.live.tree import Root
 from vfs.opening import Opened, check_generations, open_store, open_workspace_tree, store_layer
 from vfs.scan import handover
 from vfs.sealing import Sealing

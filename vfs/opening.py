@@ -21,6 +21,7 @@ from store.refs import CheckpointId, LayerRef
 from vfs.apply.whole import open_attic
 from vfs.live import identities
 from vfs.live.core import Core
+from vfs.live.folding import fold
 from vfs.live.inode import FIRST_NEW_INO
 from vfs.live.records import JOURNAL_VERSION, Start
 from vfs.live.recovery import Journal, Replay, cut_off, first_free_ino, read_journals, remove_lost
@@ -245,7 +246,7 @@ class _Opening:
                 self._now(),
             )
         )
-        return core.tree.fold()
+        return fold(core.tree)
 
     def _replay(self, journals: list[Journal]) -> tuple[Core, Root]:
         first = journals[0].start
@@ -255,7 +256,7 @@ class _Opening:
         core.tree.next_ino = max(core.tree.next_ino, first_free_ino(journals))
         identities.load(core.epochs, core.tree, before=first.epoch + (made_of is None))
         replay = Replay(core)
-        baseline = core.tree.fold()
+        baseline = fold(core.tree)
         made_again = made_of is not None
         for index, journal in enumerate(journals):
             start = journal.start
@@ -263,9 +264,9 @@ class _Opening:
                 made_of = self._made_of(start)
                 made_again |= made_of is not None
                 root = self._start_root(core, start)
-                core.tree.fold()
+                fold(core.tree)
                 Swap(core.tree, root, start.time_ns).run()
-            baseline = core.tree.fold()
+            baseline = fold(core.tree)
             core.tree.epoch = start.epoch
             if index and not made_again:  # what is made again has other keys than what was kept speaks of
                 identities.load(core.epochs, core.tree, exactly=start.epoch)
@@ -291,7 +292,7 @@ class _Opening:
         """The checkpoint that ended ``epoch`` is frozen again, if it was not sealed."""
         checkpoint = self._store.history.get(id)
         if checkpoint.state == "sealing":
-            root = core.tree.fold()
+            root = fold(core.tree)
             self._roots.freeze(id, root)
             self._tasks.append(SealTask(id, checkpoint.parent, root, epoch))
 
@@ -319,7 +320,7 @@ class _Opening:
         made_of = self._made_of(start)
         if made_of is not None and start.picked is not None and core is not None:
             source, paths = start.picked
-            root = Grafter(core.tree, core.tree.fold(), self._roots.of(source), self._roots.view).pick(list(paths))
+            root = Grafter(core.tree, fold(core.tree), self._roots.of(source), self._roots.view).pick(list(paths))
             self._roots.freeze(start.head, root)
             self._tasks.append(SealTask(start.head, made_of, root, start.epoch - 1))
             return root

@@ -28,6 +28,7 @@ from vfs import steps
 from vfs.channel import Invalidations, Touched
 from vfs.live import identities
 from vfs.live.core import Core
+from vfs.live.folding import fold
 from vfs.live.records import JOURNAL_VERSION, Start
 from vfs.live.swap import Swap, Swapped
 from vfs.live.tree import Root
@@ -108,7 +109,7 @@ class Timeline:
     def fold(self) -> tuple[Root, int]:
         """The present tree as a value, and its version."""
         with self._tree.lock:
-            return self._tree.fold(), self._tree.version
+            return fold(self._tree), self._tree.version
 
     def differs(self, a: Root, b: Root, skip_git: bool = False) -> bool:
         """True if the trees differ in more than inode numbers and times that nobody set."""
@@ -147,7 +148,7 @@ class Timeline:
                 if again is not None and again.id == self.head.head and not self._unsaved():
                     return _result(again, False, began)
             with self._tree.lock:
-                root = self._tree.fold()
+                root = fold(self._tree)
                 changed = self._count(root)
                 if not changed:
                     head = self._history.get(self.head.head)
@@ -465,7 +466,7 @@ class Timeline:
         self._begin(start, self._head_at(target, start, redo))
         swapped = Swap(self._tree, move.onto, start.time_ns).run()
         identities.save(self._core.epochs, self._tree)
-        self.baseline = self._tree.fold()
+        self.baseline = fold(self._tree)
         return swapped
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import stat
 from typing import NamedTuple, TypeAlias
 
+from store.entries import below, link_key
 from store.errors import FormatError
 from store.format import (
     Absent,
@@ -26,7 +27,7 @@ from store.format import (
 from store.nodes import NO_CONTENT, FreshRegular, Page, settled
 from store.refs import Ino
 from vfs.live.pending import Pending
-from vfs.live.tree import Tree, below, link_key
+from vfs.live.tree import Tree
 
 Present: TypeAlias = Regular | Directory | Symlink | Special
 

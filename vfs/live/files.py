@@ -16,11 +16,12 @@ from collections.abc import Callable
 from store.refs import Ino
 from vfs.errors import FsError
 from vfs.live.attributes import AttributeOperations
+from vfs.live.content import base_source, blocks_of, content_of
 from vfs.live.extents import Run, read_runs
 from vfs.live.inode import DirectoryInode, FileInode, Inode
 from vfs.live.records import Op
 from vfs.live.sources import OriginSource
-from vfs.live.tree import Tree, blocks_of
+from vfs.live.tree import Tree
 from vfs.live.working import SPOOL_LIMIT, WorkingData, WorkingFile
 
 FALLOC_KEEP_SIZE = 0x01
@@ -62,10 +63,10 @@ class Files:
                 return b""
             extents = inode.extents
             if extents is None and inode.entry is None and inode.origin is not None:  # most of what is ever read
-                base = self._tree.base_source(inode)
+                base = base_source(self._tree, inode)
             else:
                 base = None
-                runs = (extents or self._tree.content_of(inode)).slice(offset, end)
+                runs = (extents or content_of(self._tree, inode)).slice(offset, end)
         try:
             return read_runs(runs, offset, end) if base is None else base.pread(end - offset, offset)
         except FsError:
@@ -83,7 +84,7 @@ class Files:
             size = inode.size
             if not 0 <= offset < size:
                 raise FsError(errno.ENXIO)
-            runs = self._tree.content_of(inode).slice(offset, size)
+            runs = content_of(self._tree, inode).slice(offset, size)
         return self._seek_data(runs, offset) if whence == os.SEEK_DATA else self._seek_hole(runs, offset, size)
 
     def _seek_data(self, runs: list[Run], offset: int) -> int:
@@ -152,7 +153,7 @@ class Files:
 
     def _place(self, inode: FileInode, offset: int, end: int) -> tuple[WorkingFile, int]:
         """Where in the working data the bytes ``offset`` to ``end`` of ``inode`` go."""
-        extents = self._tree.content_of(inode)
+        extents = content_of(self._tree, inode)
         run = extents.at(offset)
         if run is not None and end <= run.end and type(run.source) is WorkingFile and not run.source.frozen:
             return run.source, offset + run.delta
@@ -169,7 +170,7 @@ class Files:
         self, inode: FileInode, offset: int, length: int, file: WorkingFile, at: int, now: int, mode: int
     ) -> None:
         """The change that WRITE records."""
-        extents = self._tree.content_of(inode)
+        extents = content_of(self._tree, inode)
         end = offset + length
         extents.put(offset, end, file, at - offset)
         if end > inode.size:
@@ -191,7 +192,7 @@ class Files:
         xattrs = tree.xattrs_of(inode)
         tree.record((Op.MAKE, 0, b"", inode.ino, mode, inode.uid, inode.gid, 0, mtime, xattrs, None))
         inode.known = tree.epoch
-        for run in tree.content_of(inode).freeze():
+        for run in content_of(tree, inode).freeze():
             for start in range(run.start, run.end, REWRITE_AT_ONCE):
                 end = min(start + REWRITE_AT_ONCE, run.end)
                 self._put(inode, start, run.source.pread(end - start, start + run.delta), mtime, mode)
@@ -206,7 +207,7 @@ class Files:
         tree = self._tree
         tree.introduce(inode)
         if size < inode.size:
-            tree.content_of(inode)
+            content_of(tree, inode)
         tree.record((Op.SIZE, inode.ino, size, now), size < inode.size)
         if size < inode.size:
             self._give_up(inode, size, inode.size)
@@ -216,12 +217,12 @@ class Files:
         """A range of ``inode`` is about to be dropped. Its private file is not written to again: what is given back
         later must not be what somebody has put there meanwhile.
         """
-        self._tree.give_up(self._tree.content_of(inode).slice(start, end))
+        self._tree.give_up(content_of(self._tree, inode).slice(start, end))
         inode.private = None
 
     def apply_size(self, inode: FileInode, size: int, now: int) -> None:
         """The change that SIZE records."""
-        extents = self._tree.content_of(inode)
+        extents = content_of(self._tree, inode)
         extents.truncate(size)
         inode.size = size
         inode.blocks = blocks_of(extents.covered)
@@ -251,7 +252,7 @@ class Files:
         with tree.lock:
             inode = self._file(ino)
             tree.introduce(inode)
-            tree.content_of(inode)
+            content_of(tree, inode)
             now = tree.now()
             end = min(offset + length, inode.size)
             if offset < end:
@@ -272,7 +273,7 @@ class Files:
 
     def apply_hole(self, inode: FileInode, offset: int, length: int, now: int) -> None:
         """The change that HOLE records."""
-        extents = self._tree.content_of(inode)
+        extents = content_of(self._tree, inode)
         extents.cut(offset, offset + length)
         inode.blocks = blocks_of(extents.covered)
         inode.rewritten = True
@@ -292,11 +293,11 @@ class Files:
                 return 0
             if target_offset + end - source_offset > SIZE_MAX:
                 raise FsError(errno.EFBIG)
-            runs = tree.content_of(inode).slice(source_offset, end)
+            runs = content_of(tree, inode).slice(source_offset, end)
             forgotten = not inode.nlink and inode.known != tree.epoch  # no journal could say where the bytes are from
             if forgotten or any(_is_working(run) for run in runs):
                 end = min(end, source_offset + COPY_AT_ONCE)
-                data = read_runs(tree.content_of(inode).slice(source_offset, end), source_offset, end)
+                data = read_runs(content_of(tree, inode).slice(source_offset, end), source_offset, end)
             else:
                 tree.introduce(inode)
                 tree.introduce(other)
@@ -311,9 +312,9 @@ class Files:
         self, inode: FileInode, offset: int, target: FileInode, target_offset: int, length: int, now: int
     ) -> None:
         """The change that COPY records."""
-        runs = self._tree.content_of(inode).slice(offset, offset + length)
+        runs = content_of(self._tree, inode).slice(offset, offset + length)
         shift = target_offset - offset
-        extents = self._tree.content_of(target)
+        extents = content_of(self._tree, target)
         extents.cut(target_offset, target_offset + length)
         for run in runs:
             extents.put(run.start + shift, run.end + shift, run.source, run.delta - shift)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import stat
 
+from store.entries import below, link_key
 from store.format import Absent
 from store.refs import Ino
 from vfs.channel import Caller
@@ -19,7 +20,7 @@ from vfs.live.extents import Extents
 from vfs.live.inode import FIRST_NEW_INO, DirectoryInode, FileInode, Inode, SpecialInode, SymlinkInode
 from vfs.live.listing import Row
 from vfs.live.records import Op
-from vfs.live.tree import Tree, below, link_key
+from vfs.live.tree import Tree
 
 NAME_MAX = 255
 RENAME_NOREPLACE = 1

@@ -24,6 +24,7 @@ from vfs.errors import FsError
 from vfs.live.core import Core
 from vfs.live.epochs import Epochs
 from vfs.live.inode import ROOT, DirectoryInode, FileInode, Inode
+from vfs.live.making import linked_inode
 from vfs.live.records import Op, Start, decode_record, decode_start
 
 
@@ -258,7 +259,7 @@ class Replay:
     def _know(self, ino: Ino, parent: int, name: bytes) -> None:
         self._known.add(ino)
         if not parent:
-            inode: Inode | None = self._tree.linked_inode(ino)
+            inode: Inode | None = linked_inode(self._tree, ino)
         else:
             inode = self._tree.lookup(self._directory(parent).ino, name)
         if inode is None:

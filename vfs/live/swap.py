@@ -11,15 +11,18 @@ import errno
 from collections import Counter
 from typing import NamedTuple
 
+from store.entries import entry_type
 from store.format import Directory, Entry, Original, Regular
 from store.nodes import Page, same_entry, settled
 from store.refs import Ino
 from vfs.channel import Invalidations, Touched
 from vfs.errors import FsError
+from vfs.live.content import content_of, set_content_facts
 from vfs.live.effective import Found, resolve, row, same_content
 from vfs.live.inode import FIRST_NEW_INO, DirectoryInode, FileInode, Inode
+from vfs.live.making import fill_directory
 from vfs.live.records import UNKNOWN_TIME, Shown
-from vfs.live.tree import Root, Tree, entry_type
+from vfs.live.tree import Root, Tree
 
 
 class Swapped(NamedTuple):
@@ -127,7 +130,7 @@ class Swap:
             after = resolve(tree, tree.links, new.origin, name, after_override)
             self._compare(path + b"/" + name if path else name, live, name, before, after)
         if live is not None:
-            tree.fill_directory(live, new)
+            fill_directory(tree, live, new)
             self._contents.append(live.ino)
             self._visited.append(live)
 
@@ -232,7 +235,7 @@ class Swap:
         child.entry = value.inode
         if isinstance(value.inode, Regular):
             assert isinstance(child, FileInode)
-            self._tree.set_content_facts(child, value.inode)
+            set_content_facts(self._tree, child, value.inode)
         shown = self._numbers.get(value.key) or self._tree.shown.get(value.key)
         if shown is not None and shown.of_ns == value.inode.attributes.mtime_ns:
             child.mtime_ns = shown.since_ns
@@ -428,7 +431,7 @@ class Swap:
             inode.nlink = 0
             if isinstance(inode, FileInode):
                 try:
-                    self._tree.content_of(inode)
+                    content_of(self._tree, inode)
                 except FsError as error:  # a damaged store must not stop the swap away from it
                     if error.errno != errno.EIO:
                         raise

@@ -11,12 +11,13 @@ from typing import TypeAlias
 
 import msgspec
 
+from store.entries import below, link_key
 from store.format import Absent, Directory, Entry, Linked, LinkTarget, Origin, Regular, Symlink
 from store.nodes import Fresh, FreshDirectory, FreshRegular, Page, same_entry, settled
 from store.refs import Ino
 from vfs.live.effective import Found, Present, effective, resolve, row, same_content
 from vfs.live.inode import FIRST_NEW_INO
-from vfs.live.tree import Root, Tree, below, link_key
+from vfs.live.tree import Root, Tree
 from vfs.trees.view import View, join
 
 GIT = b".git"
