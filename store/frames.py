@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from zlib import crc32
 
@@ -256,6 +256,14 @@ class EventFile:
         """Add one event, after ``prepare``. Raises NoSpaceError, and then nothing was added."""
         assert self._writer is not None, "prepare() comes first"
         self._writer.append(payload)
+
+    def rewrite(self, payloads: Iterable[bytes]) -> None:
+        """Let the file hold just the events ``payloads``, by rename. Raises NoSpaceError, and then it is as it was."""
+        self.close()
+        data = frame(self._header, mark=True) + b"".join(map(frame, payloads))
+        self._disk.replace(self.path, data, sync=False)
+        self._read = len(data)
+        self.torn = 0
 
     def reserve(self, length: int) -> bool:
         """Set space aside for the next ``length`` bytes, after ``prepare``. False if the disk is full."""

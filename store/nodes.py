@@ -5,12 +5,14 @@ from a tree, except that sealing fills in what was still fresh: the same value w
 change in a directory costs one leaf and the branches above it, whatever the directory's size; two trees are compared
 only where they do not share pages.
 
-Concurrency: pages are values and may be read by any thread. Sealing happens in one thread at a time (the workspace's
-sealer); it only ever turns fresh parts into stored ones, which readers see as the same value.
+Concurrency: pages are values and may be read by any thread; the cache has a lock of its own. Sealing happens in one
+thread at a time (the workspace's sealer); it only ever turns fresh parts into stored ones, which readers see as the
+same value.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol, TypeAlias, cast
@@ -41,6 +43,9 @@ from store.refs import NodeRef
 
 LEAF_MAX = 64
 """A page with more entries than this is a branch."""
+
+CACHED_ENTRIES = 48 * 1024
+"""The entries of all pages kept in memory because they were loaded or saved lately; about 350 bytes each."""
 
 MAX_DEPTH = 64 // SLOT_BITS
 """Below this depth a name's hash is used up and the page is a leaf whatever its size."""
@@ -167,12 +172,14 @@ def name_hash(name: bytes) -> int:
 
 
 class Pages:
-    """Reads, changes, compares and saves pages over one object store. Keeps recently loaded pages."""
+    """Reads, changes, compares and saves pages over one object store. Keeps recent ones, ``cached`` entries in all."""
 
-    def __init__(self, objects: ObjectStore, cached: int = 4096) -> None:
+    def __init__(self, objects: ObjectStore, cached: int = CACHED_ENTRIES) -> None:
         self._objects = objects
         self._cached = cached
         self._cache: OrderedDict[NodeRef, Page] = OrderedDict()
+        self._room = cached
+        self._keeping = threading.Lock()
 
     def load(self, ref: NodeRef) -> Page:
         """The page named ``ref``. Raises MissingError, DamagedError or FormatError."""
@@ -193,12 +200,13 @@ class Pages:
         return page
 
     def _keep(self, ref: NodeRef, page: Page) -> None:
-        self._cache[ref] = page
-        while len(self._cache) > self._cached:
-            try:
-                self._cache.popitem(last=False)
-            except KeyError:  # another thread emptied it first
-                break
+        with self._keeping:
+            if ref in self._cache:
+                return
+            self._cache[ref] = page
+            self._room -= _size(page)
+            while self._room < 0:
+                self._room += _size(self._cache.popitem(last=False)[1])
 
     def page_of(self, directory: Directory) -> Page | None:
         """The overrides of ``directory``, None if it has none."""
@@ -359,6 +367,11 @@ class Pages:
                 yield from (entry for entry in page.entries.values() if is_fresh(entry))
             else:
                 waiting.extend(child for child in page.children if isinstance(child, Leaf | Branch))
+
+
+def _size(page: Page) -> int:
+    """How many entries a page holds, or children."""
+    return 1 + len(page.entries) if isinstance(page, Leaf) else SLOTS
 
 
 def _by_name(items: Iterable[tuple[bytes, Entry]]) -> list[tuple[bytes, Entry]]:

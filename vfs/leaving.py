@@ -25,7 +25,6 @@ from vfs.apply.whole import Applied
 from vfs.base import absence, overlaid
 from vfs.channels.users import users
 from vfs.errors import FsError
-from vfs.live import identities
 from vfs.live.tree import Tree
 from vfs.opening import store_layer
 from vfs.trees.host import Host
@@ -199,7 +198,7 @@ def _settle(served: MountedWorkspace, how: How, applied: Applied | None) -> str 
     head = served.timeline.head
     kept: str | None = None
     if how == "keep":
-        identities.save(served.opened.core.epochs, served.opened.core.tree)
+        served.opened.core.keep_identities()
         head = msgspec.structs.replace(head, mounted=False, left=how)
     elif how == "discard":
         head = msgspec.structs.replace(head, head=head.base, redo=(), mounted=False, left=how)
@@ -208,7 +207,7 @@ def _settle(served: MountedWorkspace, how: How, applied: Applied | None) -> str 
     store.history.write_head(head, sync=True)
     served.timeline.head = head
     if how != "keep":
-        identities.clear(served.opened.core.epochs)
+        served.opened.core.identities.clear()
         served.opened.core.close()
         for epoch in store.epochs():
             os.unlink(store.journal_path(epoch))

@@ -19,7 +19,6 @@ from store.home import Home, WorkspaceIdentity, WorkspaceStore
 from store.lock import Lock
 from store.refs import CheckpointId, LayerRef
 from vfs.apply.whole import open_attic
-from vfs.live import identities
 from vfs.live.core import Core
 from vfs.live.folding import fold
 from vfs.live.inode import FIRST_NEW_INO
@@ -229,7 +228,7 @@ class _Opening:
         """Begin an epoch on the head, there being no journal to go on with."""
         for number in core.epochs.on_disk():
             os.unlink(core.epochs.path(number))
-        identities.clear(core.epochs)
+        core.identities.clear()
         core.working.sweep(set())
         core.tree.epoch = head.epoch + 1
         core.epochs.begin(
@@ -254,7 +253,7 @@ class _Opening:
         root = self._start_root(None, first) if made_of is None else self._roots.of(made_of)
         core = self._core(root, first.next_ino, first.epoch)
         core.tree.next_ino = max(core.tree.next_ino, first_free_ino(journals))
-        identities.load(core.epochs, core.tree, before=first.epoch + (made_of is None))
+        core.identities.load(core.tree, before=first.epoch + (made_of is None))
         replay = Replay(core)
         baseline = fold(core.tree)
         made_again = made_of is not None
@@ -269,11 +268,11 @@ class _Opening:
             baseline = fold(core.tree)
             core.tree.epoch = start.epoch
             if index and not made_again:  # what is made again has other keys than what was kept speaks of
-                identities.load(core.epochs, core.tree, exactly=start.epoch)
+                core.identities.load(core.tree, exactly=start.epoch)
             replay.run(journal.records)
             if index == len(journals) - 1:
                 remove_lost(core.epochs, start.epoch)
-                identities.clear(core.epochs, after=start.epoch)
+                core.identities.clear(after=start.epoch)
                 contents = cut_off(core.epochs, journal) if journal.cut else journal.contents
                 core.epochs.resume(start, contents)
                 break
@@ -284,7 +283,7 @@ class _Opening:
         self._remove_unanswered(journals[-1].start.epoch)
         core.working.sweep(core.epochs.working_numbers())
         if core.tree.shown:
-            identities.save(core.epochs, core.tree)
+            core.keep_identities()
         self._notes += replay.problems
         return core, baseline
 

@@ -26,7 +26,6 @@ from store.nodes import same_entry
 from store.refs import CheckpointId, LayerRef
 from vfs import steps
 from vfs.channel import Invalidations, Touched
-from vfs.live import identities
 from vfs.live.core import Core
 from vfs.live.folding import fold
 from vfs.live.records import JOURNAL_VERSION, Start
@@ -465,7 +464,7 @@ class Timeline:
         start = self._start(target, saved, graft, picked)
         self._begin(start, self._head_at(target, start, redo))
         swapped = Swap(self._tree, move.onto, start.time_ns).run()
-        identities.save(self._core.epochs, self._tree)
+        self._core.keep_identities()
         self.baseline = fold(self._tree)
         return swapped
 

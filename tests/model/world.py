@@ -16,7 +16,6 @@ from store.disk import Disk
 from store.home import Home
 from store.nodes import FreshRegular
 from store.refs import CheckpointId
-from vfs.live import identities
 from vfs.live.extents import Extents, read_runs
 from vfs.live.pending import Pending
 from vfs.live.working import WorkingFile
@@ -114,7 +113,7 @@ class World:
         """As an unmount that keeps."""
         self.seal_all()
         self.core.barrier()
-        identities.save(self.core.epochs, self.core.tree)
+        self.core.keep_identities()
         head = msgspec.structs.replace(self.timeline.head, mounted=False, left="keep")
         self.history.write_head(head, sync=True)
         self._let_go()

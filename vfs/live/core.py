@@ -16,6 +16,7 @@ from vfs.channel import Caller, DirectoryRow
 from vfs.live.attributes import AttributeOperations
 from vfs.live.epochs import Epochs
 from vfs.live.files import Files
+from vfs.live.identities import IdentityFile
 from vfs.live.inode import FIRST_NEW_INO, Inode
 from vfs.live.namespace import Namespace
 from vfs.live.sources import BlobFiles, Sources
@@ -43,6 +44,7 @@ class Core:
         self.sources = Sources(blobs, base)
         self.working = WorkingData(working_dir)
         self.epochs = Epochs(journal_dir, disk, self.working)
+        self.identities = IdentityFile(journal_dir, disk)
         self.tree = Tree(root, base, pages, self.sources, self.epochs.record, now, next_ino, epoch)
         self.tree.give_up = self.epochs.give_up
         self.names = Namespace(self.tree)
@@ -86,7 +88,12 @@ class Core:
         """Return when everything answered so far would survive a power loss. Raises FsError."""
         self.epochs.barrier(self.tree.lock)
 
+    def keep_identities(self) -> None:
+        """Write down how inodes show themselves in the present epoch."""
+        self.identities.save(self.tree, self.epochs.oldest())
+
     def close(self) -> None:
         """Close files; everything stays on disk."""
         self.epochs.close()
+        self.identities.close()
         self.sources.close()

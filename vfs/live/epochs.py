@@ -86,6 +86,10 @@ class Epochs:
         """Where the journal of epoch ``number`` lies."""
         return os.path.join(self.directory, b"%d" % number)
 
+    def oldest(self) -> int:
+        """The number of the oldest epoch whose journal is still needed."""
+        return min(epoch.start.epoch for epoch in (*self._closed, self.current))
+
     def on_disk(self) -> list[int]:
         """The numbers of the journals that are there, in order."""
         return sorted(int(name) for name in os.listdir(self.directory) if name.isdigit())

@@ -370,7 +370,15 @@ class Swap:
                 self._renew(key, change.after)
         for change, before in zip(self._changes, facts, strict=True):
             self._tell(change, before)
+        for change in self._changes:
+            if change.before is not None and not change.before.links:
+                self._left(change.before.key, moved)
         self._changes, self._numbers, self._reborn = [], {}, {}
+
+    def _left(self, key: Ino, moved: dict[Ino, _Change]) -> None:
+        """Forget how what has gone showed itself, so that what is kept of that does not grow with every restore."""
+        if key not in self._renewed and key not in self._kept and key not in moved:
+            self._tree.unshow(key)
 
     def _moves(self) -> tuple[dict[Ino, _Change], dict[Ino, _Change]]:
         """By key: where something with one name has gone, and where the same has come."""

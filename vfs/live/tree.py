@@ -36,6 +36,7 @@ from vfs.live.extents import Run
 from vfs.live.inode import FIRST_NEW_INO, ROOT, DirectoryInode, FileInode, Inode
 from vfs.live.listing import Listing
 from vfs.live.making import fill_directory, from_base, from_entry, listed_ino
+from vfs.live.noted import Noted
 from vfs.live.records import Op, Recorder, Shown
 from vfs.live.sources import Sources
 
@@ -102,9 +103,11 @@ class Tree:
         self.places: dict[Ino, set[tuple[DirectoryInode, bytes]]] = {}
         self.linked: dict[Ino, Inode] = {}
         """Live inodes with several names, by key; for one that is certainly so still, ``live_link``."""
-        self.shown: dict[Ino, Shown] = {}
-        self.shown_origins: dict[Ino, Origin] = {}
-        self.reborn: dict[Ino, int] = {}
+        self.shown: Noted[Ino, Shown] = Noted()
+        self.shown_origins: Noted[Ino, Origin] = Noted()
+        self.reborn: Noted[Ino, int] = Noted()
+        self.unshown: set[Ino] = set()
+        """Numbers that were taken out of these three, for whoever keeps them on disk."""
         self.changed_since_fold = 0
         self.root = DirectoryInode(ROOT, stat.S_IFDIR | 0o755)
         self.root.lookups = 1
@@ -213,6 +216,12 @@ class Tree:
         if inode is None or not inode.linked or not inode.nlink or self.inodes.get(inode.ino) is not inode:
             return None
         return inode
+
+    def unshow(self, key: Ino) -> None:
+        """What trees know by ``key`` has gone from the tree; should it come back, it will come as something new."""
+        for table in (self.shown, self.shown_origins, self.reborn):
+            table.pop(key, None)
+        self.unshown.add(key)
 
     def number(self, key: Ino) -> Ino:
         """The number under which what trees know by ``key`` shows itself."""
