@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
@@ -24,7 +24,12 @@ from store.errors import StoreError
 from vfs.channels import mountinfo, mountpoint
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from harness.terminal import Terminal
+
+Choice: TypeAlias = Literal["finish", "back"]
+"""What becomes of an interrupted restore."""
 
 POLL_SECONDS = 0.05
 SILENT_SECONDS = 3.0
@@ -179,12 +184,16 @@ def detach(point: str) -> bool:
     return found
 
 
-def examine(registry: Registry, terminal: Terminal) -> list[Finding]:
-    """Look at everything, mend what can be mended, and tell."""
+def examine(registry: Registry, terminal: Terminal, restores: Choice | None = None) -> list[Finding]:
+    """Look at everything, mend what can be mended, and tell. ``restores``: what becomes of those that were
+    interrupted; without a choice they wait for it, or for the next command there, which finishes them.
+    """
     found = _permissions(registry)
+    interrupted, waiting = _restores(registry, terminal, restores)
+    found += interrupted
     for entry in registry.all():
-        found += _daemon(registry, entry, terminal)
-    found += _restores(registry)
+        if entry.workspace not in waiting:
+            found += _daemon(registry, entry, terminal)
     found += _mounts(registry)
     found += _leftovers(registry)
     return found
@@ -232,31 +241,60 @@ def _daemon(registry: Registry, entry: Entry, terminal: Terminal) -> list[Findin
     return []
 
 
-def _restores(registry: Registry) -> list[Finding]:
-    """Restores of scanned workspaces that a crash interrupted and that no daemon has finished yet."""
+def _restores(registry: Registry, terminal: Terminal, choice: Choice | None) -> tuple[list[Finding], set[str]]:
+    """Restores of scanned workspaces that a crash interrupted, and that no daemon has finished yet; and the workspaces
+    that wait for a choice.
+    """
     if not os.path.isdir(os.path.join(home_directory(), "workspaces")):
-        return []
+        return [], set()
     from store.home import Home
     from vfs.scan.restoring import RestoreFile
 
-    found = []
+    found: list[Finding] = []
+    waiting: set[str] = set()
     try:
         home = Home.open()
         for record in home.workspaces():
             path = os.fsdecode(record.path)
-            entry = registry.read(path)
-            if entry is not None and entry.is_alive():
-                continue
-            restoring = RestoreFile(os.path.join(home.by_id(record.id).path, b"scan"), home.disk).read()
-            if restoring is not None:
-                detail = (
-                    f"a restore to {restoring.target} was interrupted: `plyfs mount {path} --mode scan` finishes it; "
-                    f"`plyfs restore {restoring.saved or restoring.parent}` then goes back"
-                )
-                found.append(Finding("restore", path, "found", detail))
-    except (StoreError, OSError) as error:
+            with Claim(registry, path, "starter"):
+                entry = registry.read(path)
+                if entry is not None and entry.is_alive():
+                    continue
+                file = RestoreFile(os.path.join(home.by_id(record.id).path, b"scan"), home.disk)
+                restoring = file.read()
+                if restoring is None:
+                    continue
+                if choice is None:
+                    waiting.add(path)
+                    detail = (
+                        f"a restore to {restoring.target} was interrupted: `plyfs doctor --finish` finishes it, as the "
+                        "next command there does; `plyfs doctor --go-back` takes it back instead"
+                    )
+                    found.append(Finding("restore", path, "found", detail))
+                    continue
+                with home.by_id(record.id).lock():
+                    file.choose("moving" if choice == "finish" else "returning")
+                request = entry.request if entry is not None else {"workspace": path, "mode": "scan"}
+                found.append(_settled(request, restoring.target, choice, terminal))
+    except (StoreError, PlyfsError, OSError) as error:
         found.append(Finding("restore", home_directory(), "failed", str(error)))
-    return found
+    return found, waiting
+
+
+def _settled(request: dict[str, Any], target: str, choice: Choice, terminal: Terminal) -> Finding:
+    """Start what serves the workspace, which does as was chosen."""
+    path = str(request["workspace"])
+    try:
+        launch(request, terminal.waiting(f"recovering {path}"))
+    except (PlyfsError, StoreError) as error:
+        return Finding("restore", path, "failed", f"a restore to {target} was interrupted; {error.message}")
+    finally:
+        terminal.clear()
+    if choice == "finish":
+        detail = f"a restore to {target} was interrupted and is finished; the workspace is served"
+    else:
+        detail = f"a restore to {target} was interrupted and is taken back; the workspace is served"
+    return Finding("restore", path, "mended", detail)
 
 
 def _mounts(registry: Registry) -> list[Finding]:

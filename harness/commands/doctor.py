@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
 
 def configure(syntax: Syntax, name: str) -> None:
-    """It has no options of its own."""
+    """Its options."""
+    for word, choice, what in (
+        ("--finish", "finish", "finish restores of scanned workspaces that a crash interrupted"),
+        ("--go-back", "back", "take restores of scanned workspaces back that a crash interrupted"),
+    ):
+        syntax.flag(word, name="restores", value=choice, default=None, help=what)
+    syntax.exclusive("--finish", "--go-back")
 
 
 def run(invocation: Invocation) -> int:
@@ -22,7 +28,7 @@ def run(invocation: Invocation) -> int:
     from harness.terminal import shown
 
     terminal = invocation.terminal
-    findings = doctor.examine(invocation.registry, terminal)
+    findings = doctor.examine(invocation.registry, terminal, invocation.options.restores)
     healthy = all(finding.state == "mended" for finding in findings)
     value = {"healthy": healthy, "findings": [to_object(finding) for finding in findings]}
 

@@ -39,15 +39,13 @@ from tests.model.plain import (
     at,
     blur,
     clone,
-    differs,
     keep_git,
-    pick,
     walk,
 )
+from tests.model.story import Story
 from tests.model.world import World
 from vfs.channel import Caller
 from vfs.errors import FsError
-from vfs.workspace import NothingToDoError
 
 SMALL = {
     (vfs.live.files, "SPOOL_LIMIT"): 256,
@@ -84,7 +82,7 @@ class Cursor:
         self.ever |= set(self.node.entries)
 
 
-class Rig:
+class Rig(Story):
     """A world with base number ``base`` and its model. ``close`` it."""
 
     def __init__(self, base: int) -> None:
@@ -105,16 +103,12 @@ class Rig:
         self.blurred: set[int] = set()
         """Tokens of inodes that once were blurred."""
         self.random = random.Random(0)
-        self.snaps: dict[str, Node] = {}
-        self.redo_way: list[str] = []
         self.open: list[Node] = []
         self.cursors: list[Cursor] = []
         self.unnamed: set[int] = set()
         """Serials of files that never had a name: these can be given one."""
         self._start()
-        first = self.world.timeline.head.head
-        self.snaps[first] = clone(self.plain.root, {})
-        self.baseline = self.snaps[first]
+        self.begin()
 
     def _start(self) -> None:
         self.world.open()
@@ -139,20 +133,10 @@ class Rig:
     def core(self):
         return self.world.core
 
-    @property
-    def head(self) -> str:
-        return self.world.timeline.head.head
-
-    def directories(self) -> list[tuple[bytes, Node]]:
-        return [(path, node) for path, node in walk(self.plain.root) if node.kind == DIR]
-
     def files(self) -> list[tuple[bytes | None, Node]]:
         """Regular files by path, and those that are only open."""
         named = [(path, node) for path, node in walk(self.plain.root) if node.kind == REG]
         return [*named, *((None, node) for node in self.open if node.kind == REG and not self.plain.has_name(node))]
-
-    def leaves(self) -> list[tuple[bytes, Node]]:
-        return [(path, node) for path, node in walk(self.plain.root) if node.kind != DIR]
 
     # Addressing
 
@@ -406,128 +390,69 @@ class Rig:
             expect(not twice, "names that were there all the time were seen twice:", twice)
             expect(set(cursor.seen) <= cursor.ever, "names that never were there")
 
-    # Checkpoints and moves
+    # What the story asks of the served tree
+
+    @property
+    def head(self) -> str:
+        return self.world.timeline.head.head
+
+    @property
+    def history(self):
+        return self.world.history
+
+    def way_forward(self) -> list[str]:
+        return list(self.world.timeline.head.redo)
+
+    def tick(self) -> int:
+        return self.world.clock.tick()
+
+    def is_unsaved(self) -> bool:
+        timeline = self.world.timeline
+        return timeline.differs(timeline.baseline, timeline.fold()[0], skip_git=True)
+
+    def tree_of(self, id: str, with_git: bool) -> Node:
+        return clone(self.snaps[id], {}) if with_git else keep_git(self.snaps[id], self.plain.root)
+
+    def do_checkpoint(self, label: str | None):
+        return self.world.timeline.checkpoint(label=label)
+
+    def do_undo(self, count: int):
+        return self._make(self.world.timeline.undo(count))
+
+    def do_redo(self, count: int):
+        return self._make(self.world.timeline.redo(count))
+
+    def do_restore(self, id: str, with_git: bool):
+        return self._make(self.world.timeline.go(id, None, with_git))
+
+    def would_change(self, id: str, paths: list[bytes]) -> bool:
+        return bool(self.world.timeline.go(id, paths).changes)
+
+    def do_restore_paths(self, id: str, paths: list[bytes]):
+        return self._make(self.world.timeline.go(id, paths))
+
+    def _make(self, move):
+        moved = self.world.timeline.make(move)
+        self.world.timeline.finish()
+        while self.world.told:
+            self.kernel.told(self.world.told.pop(0)[0])
+        return moved
+
+    # Beyond what every workspace does
 
     def fold(self) -> None:
         """As asking for the status does."""
         self.world.timeline.fold()
 
-    def checkpoint(self, label: str | None = None) -> str:
-        self.world.clock.tick()
-        head = self.head
-        result = self.world.timeline.checkpoint(label=label)
-        if differs(self.baseline, self.plain.root):
-            expect(result.created, "a checkpoint of changes")
-        if result.created:
-            expect(result.parent == head, "the parent is the head before")
-            self._snap(result.id)
-            self.baseline = self.snaps[result.id]
-            self.redo_way = []
-        expect(self.head == result.id, "the head is the checkpoint")
-        return result.id
-
-    def _snap(self, id: str, root: Node | None = None) -> None:
-        self.snaps[id] = clone(self.plain.root if root is None else root, {})
+    def seal_all(self) -> None:
+        self.world.seal_all()
 
     def seal_one(self) -> None:
         if self.world.sealing.waiting:
             self.world.sealing.seal_next()
             expect(not self.world.problems, "sealing:", self.world.problems)
 
-    def undo(self, count: int = 1) -> None:
-        timeline, history = self.world.timeline, self.world.history
-        dirty = timeline.differs(timeline.baseline, timeline.fold()[0], skip_git=True)
-        if differs(self.baseline, self.plain.root, skip_git=True):
-            expect(dirty, "the present differs from the head")
-        left = count - dirty
-        target = history.get(self.head)
-        way = [] if dirty else self.redo_way
-        while left and (parent := target.parent) is not None:
-            if target.kind != "hidden":
-                way = [target.id, *way]
-                left -= 1
-            target = history.get(parent)
-        if left == count:
-            try:
-                timeline.undo(count)
-            except NothingToDoError:
-                return
-            raise Differs("there was nothing to undo")
-        head = self.head
-        saved = self._move(lambda: timeline.undo(count), target.id, with_git=False)
-        if saved and not dirty:  # only commits came after the head
-            way = [saved if one == head else one for one in way]
-        self.redo_way = [*way, *([saved] if saved and dirty else [])]
-        expect(list(timeline.head.redo) == self.redo_way, "the way forward:", timeline.head.redo, self.redo_way)
-
-    def redo(self, count: int = 1) -> None:
-        timeline = self.world.timeline
-        if not self.redo_way:
-            try:
-                timeline.redo(count)
-            except NothingToDoError:
-                return
-            raise Differs("there was nothing to redo")
-        steps = min(count, len(self.redo_way))
-        target, way = self.redo_way[steps - 1], self.redo_way[steps:]
-        self._move(lambda: timeline.redo(count), target, with_git=False)
-        self.redo_way = way
-        expect(list(timeline.head.redo) == way, "the way forward")
-
-    def restore(self, id: str, with_git: bool = False) -> None:
-        timeline = self.world.timeline
-        self._move(lambda: timeline.go(id, None, with_git), id, with_git)
-        self.redo_way = []
-        expect(timeline.head.redo == (), "no way forward")
-
-    def restore_paths(self, id: str, paths: list[bytes]) -> None:
-        timeline = self.world.timeline
-        onto = pick(self.plain.root, self.snaps[id], paths)
-        if not timeline.go(id, paths).changes:
-            expect(not differs(onto, self.plain.root), "paths that are as they were")
-            known, head = {one.id for one in self.world.history.all()}, self.head
-            timeline.make(timeline.go(id, paths))
-            timeline.finish()
-            expect(self.head == head and {one.id for one in self.world.history.all()} == known, "nothing happens")
-            return
-        self._move(lambda: timeline.go(id, paths), None, True, onto)
-        self.redo_way = []
-
-    def _move(self, plan, target: str | None, with_git: bool, onto: Node | None = None) -> str | None:
-        """Make a move and let the model make it; the visible checkpoint that was saved, if one was."""
-        now = self.world.clock.tick()
-        timeline, history = self.world.timeline, self.world.history
-        before = self.head
-        known = {one.id for one in history.all()}
-        was = clone(self.plain.root, {})
-        must_save = differs(self.baseline, self.plain.root) and differs(self.snaps[before], self.plain.root)
-        if onto is None:
-            assert target is not None
-            onto = clone(self.snaps[target], {}) if with_git else keep_git(self.snaps[target], self.plain.root)
-        moved = timeline.make(plan())
-        timeline.finish()
-        expect(moved.origin == before, "moved from the head")
-        new = [one for one in history.all() if one.id not in known]
-        saved = [one for one in new if one.kind in ("automatic", "hidden")]
-        if must_save:
-            expect(bool(saved), "the present is saved first")
-        for one in saved:
-            self._snap(one.id, was)
-        if target is None:
-            made = [one for one in new if one.kind == "user"]
-            expect(len(made) == 1, "a checkpoint of the paths")
-            target = made[0].id
-            self._snap(target, onto)
-        expect(self.head == target, "the head is the target")
-        while self.world.told:
-            self.kernel.told(self.world.told.pop(0)[0])
-        self._become(onto, now)
-        self.baseline = clone(self.plain.root, {})
-        visible = [one.id for one in saved if one.kind == "automatic"]
-        expect(moved.saved == (visible[0] if visible else None), "what was saved is told")
-        return visible[0] if visible else None
-
-    def _become(self, onto: Node, now: int) -> None:
+    def become(self, onto: Node, now: int) -> None:
         """The model becomes ``onto``: what is kept keeps its number, the rest gets a new one and the time ``now``."""
         blur(onto, self.blurred)
         self.restored.add(now)
@@ -631,13 +556,13 @@ class Rig:
 
     def crash(self) -> None:
         """Kill it and start again: nothing is lost."""
-        head, redo = self.head, list(self.world.timeline.head.redo)
+        head, redo = self.head, self.way_forward()
         self.world.crash()
         self._again(head, redo, certain=False)
 
     def reopen(self) -> None:
         """Unmount with ``--keep`` and mount again."""
-        head, redo = self.head, list(self.world.timeline.head.redo)
+        head, redo = self.head, self.way_forward()
         self.kernel.shrink_all()
         self.world.close()
         self._again(head, redo, certain=True)
@@ -650,10 +575,7 @@ class Rig:
     def _again(self, head: str, redo: list[str], certain: bool) -> None:
         self._start()
         expect(not self.world.notes, "notes:", self.world.notes)
-        expect(self.head == head, "the head is the same")
-        expect(list(self.world.timeline.head.redo) == redo, "the way forward is the same")
-        known = {one.id for one in self.world.history.all()}
-        expect(known == set(self.snaps), "checkpoints:", known ^ set(self.snaps))
+        self.as_before(head, redo)
         for path, node in walk(self.plain.root):
             if node.kind == DIR and GIT in path.split(b"/"):
                 # A .git that a restore kept had its times saved only if something else in it differed.

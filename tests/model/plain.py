@@ -11,7 +11,7 @@ import errno
 import itertools
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 REG, DIR, LNK = stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK
@@ -287,14 +287,16 @@ class Plain:
 # Whole trees
 
 
-def differs(a: Node, b: Node, skip_git: bool = False) -> bool:
+def differs(
+    a: Node, b: Node, skip_git: bool = False, same_value: Callable[[Node, Node], bool] = Node.same_value
+) -> bool:
     """True if the trees certainly differ in what a checkpoint is about."""
-    if not a.same_value(b):
+    if not same_value(a, b):
         return True
     names = (set(a.entries) | set(b.entries)) - ({GIT} if skip_git else set())
     for name in names:
         one, other = a.entries.get(name), b.entries.get(name)
-        if one is None or other is None or differs(one, other, skip_git):
+        if one is None or other is None or differs(one, other, skip_git, same_value):
             return True
     return False
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from store.disk import Disk
 from vfs.scan.execute import Executor
 from vfs.scan.platform import Platform
 from vfs.scan.scanned import ScannedWorkspace
@@ -29,6 +30,7 @@ class Scanned:
         policy: Policy | None = None,
         executor: type[Executor] = Executor,
         platform: Platform | None = None,
+        disk: Disk | None = None,
     ) -> ScannedWorkspace:
         """Serve the directory."""
 
@@ -36,7 +38,7 @@ class Scanned:
             self.events.append((name, data))
 
         self.ws = ScannedWorkspace(
-            str(self.path), str(self.home), policy or Policy(), hear, platform=platform, executor=executor
+            str(self.path), str(self.home), policy or Policy(), hear, None, platform, executor, disk
         )
         self.ws.start()
         return self.ws

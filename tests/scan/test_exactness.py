@@ -246,6 +246,88 @@ def test_a_hard_link_elsewhere_keeps_its_bytes(scanned: Scanned, tmp_path: Any) 
     assert (tmp_path / "outside").read_text() == "second"
 
 
+def test_some_names_of_a_file_brought_back(scanned: Scanned) -> None:
+    """The others keep what they have, on the disk and in the checkpoint that is made of it."""
+    top = scanned.path
+    scanned.write("a", "first")
+    for name in ("b", "c"):
+        os.link(top / "a", top / name)
+    ws = scanned.start()
+    (top / "a").write_text("second")
+    ws.restore("base", ["a", "b"])
+    assert [(top / name).read_text() for name in "abc"] == ["first", "first", "second"]
+    assert [ws.cat("@", name) for name in "abc"] == [b"first", b"first", b"second"]
+    assert (top / "a").stat().st_ino == (top / "b").stat().st_ino != (top / "c").stat().st_ino
+    assert not ws.status().dirty
+
+
+def test_attributes_of_all_names_of_a_file(scanned: Scanned) -> None:
+    top = scanned.path
+    scanned.write("a", "text").chmod(0o640)
+    os.link(top / "a", top / "b")
+    ws = scanned.start()
+    before = capture(top)
+    (top / "a").chmod(0o600)
+    os.utime(top / "a", ns=(1, 10**18))
+    undone = ws.undo()
+    assert undone.kept == []
+    assert not capture(top).differences(before)
+
+
+def test_a_name_more_of_a_file_whose_attributes_change(scanned: Scanned) -> None:
+    top = scanned.path
+    scanned.write("a", "text").chmod(0o640)
+    os.link(top / "a", top / "b")
+    ws = scanned.start()
+    before = capture(top)
+    os.unlink(top / "b")
+    (top / "a").chmod(0o600)
+    ws.undo()
+    assert not capture(top).differences(before)
+    assert not ws.status().dirty
+
+
+def test_attributes_of_the_workspace_itself(scanned: Scanned) -> None:
+    scanned.path.chmod(0o750)
+    ws = scanned.start()
+    scanned.path.chmod(0o700)
+    assert kinds(ws.undo().changes) == {"": "mode"}
+    assert stat.S_IMODE(scanned.path.stat().st_mode) == 0o750
+
+
+def test_what_a_new_name_is_made_of_may_change_meanwhile(scanned: Scanned) -> None:
+    """A name is never given to what took the place of the file that it belongs to."""
+
+    class Meddling(Executor):
+        done = False
+
+        def stage(self) -> None:
+            if not Meddling.done:
+                Meddling.done = True
+                os.unlink(scanned.path / "a")
+                scanned.write("a", "meanwhile")
+            super().stage()
+
+    scanned.write("a", "first")
+    os.link(scanned.path / "a", scanned.path / "b")
+    ws = scanned.start(executor=Meddling)
+    os.unlink(scanned.path / "b")
+    ws.checkpoint()
+    done = ws.restore("base")
+    assert done.saved is not None
+    assert [(scanned.path / name).read_text() for name in "ab"] == ["first", "first"]
+    assert ws.cat(done.saved, "a") == b"meanwhile"
+
+
+def test_paths_that_are_as_they_were_make_no_checkpoint(scanned: Scanned) -> None:
+    scanned.write("a", "first")
+    ws = scanned.start()
+    head = ws.status().head
+    done = ws.restore("base", ["a"])
+    assert (done.head, done.saved, done.changes) == (head, None, [])
+    assert len(ws.log().checkpoints) == 1
+
+
 def test_what_changes_right_before_the_move_stops_it(scanned: Scanned) -> None:
     class Meddling(Executor):
         done = False

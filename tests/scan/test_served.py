@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from itertools import count
 
 import pytest
 
 from tests.conftest import need_programs
+from tests.scan.stopping import nothing_sealed
+from tests.scan.test_interrupted import Dying, undo
 from tests.served import Served
-from vfs.scan.restoring import RECORD_VERSION, RestoreFile, Restoring
 
 
 def scan(workspace: Served, *options: str) -> object:
@@ -65,23 +67,59 @@ def test_no_mount_point(workspace: Served, tmp_path: object) -> None:
     assert json.loads(done.stdout)["error"]["code"] == "usage"
 
 
-def test_doctor_tells_of_an_interrupted_restore(workspace: Served) -> None:
-    (workspace.path / "a").write_text("one\n")
-    scan(workspace)
-    head = workspace.json("status")["head"]
-    workspace.unmount()
-    from store.home import Home
+def interrupted(workspace: Served) -> None:
+    """Let a process die in the middle of a restore of ``a`` and ``b`` from "two" to "one"."""
+    top = workspace.path
+    one = Dying(top, workspace.plyfs.home)
+    try:
+        with nothing_sealed():
+            for text in ("one", "two"):
+                for name in ("a", "b"):
+                    (top / name).write_text(text)
+                if text == "one":
+                    one.serve()
+                made = one.ws.checkpoint().id
+            for after in count(1):
+                assert one.dies(undo, after), "never between"
+                if {(top / name).read_text() for name in ("a", "b")} == {"one", "two"}:
+                    break
+                one.serve()
+                if one.ws.status().head != made:
+                    one.ws.redo()
+    finally:
+        one.stop()
 
-    home = Home.open(str(workspace.plyfs.home))
-    store = home.by_id(home.workspaces()[0].id)
-    layer = store.history.get(head).layer
-    assert layer is not None
-    record = Restoring(RECORD_VERSION, "staging", ".plyfs-x-", head, None, (), None, head, layer, layer, (), ())
-    RestoreFile(os.path.join(store.path, b"scan"), home.disk).write(record, sync=False)
+
+@pytest.mark.parametrize("choice", ["--finish", "--go-back"])
+@pytest.mark.parametrize("daemon", ["dead daemon", "no daemon"])
+def test_doctor_lets_one_choose(workspace: Served, choice: str, daemon: str) -> None:
+    if daemon == "dead daemon":
+        scan(workspace)
+        workspace.kill()
+    interrupted(workspace)
     found = workspace.plyfs.json("doctor", check=False)
-    assert any(row["kind"] == "restore" for row in found["findings"]), found
+    assert not found["healthy"]
+    (row,) = [row for row in found["findings"] if row["kind"] == "restore"]
+    assert "--finish" in row["detail"]
+    assert "--go-back" in row["detail"]
+    assert {(workspace.path / name).read_text() for name in ("a", "b")} == {"one", "two"}
+    done = workspace.plyfs.json("doctor", choice)
+    assert [row["state"] for row in done["findings"] if row["kind"] == "restore"] == ["mended"]
+    wanted = "one" if choice == "--finish" else "two"
+    assert [(workspace.path / name).read_text() for name in ("a", "b")] == [wanted, wanted]
+    assert sorted(os.listdir(workspace.path)) == ["a", "b"]
+    status = workspace.json("status")
+    assert (status["mode"], status["dirty"]) == ("scan", False)
+    assert workspace.plyfs.json("doctor")["findings"] == []
+    workspace.run("undo" if choice == "--go-back" else "redo")
+
+
+def test_any_command_finishes_what_was_interrupted(workspace: Served) -> None:
     scan(workspace)
-    assert not any(row["kind"] == "restore" for row in workspace.plyfs.json("doctor")["findings"])
+    workspace.kill()
+    interrupted(workspace)
+    assert not workspace.json("status")["dirty"]
+    assert [(workspace.path / name).read_text() for name in ("a", "b")] == ["one", "one"]
 
 
 @pytest.mark.root

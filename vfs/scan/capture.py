@@ -352,13 +352,20 @@ class Scanner:
         record.pending.clear()
 
     def _build_links(self) -> Page | None:
-        """The table of inodes with several names."""
+        """The table of inodes with several names. Two inodes never share a number there, whatever is recorded."""
         count: dict[Ino, int] = {}
         inodes: dict[Ino, Inode] = {}
+        owners: dict[Ino, int] = {}
+        others: dict[int, Ino] = {}
         for record in self.index.root.all():
-            for file in record.files.values():
+            for name, file in record.files.items():
                 if file.linked:
                     ino = file.entry.attributes.ino
+                    if owners.setdefault(ino, file.ino) != file.ino:
+                        ino = others.setdefault(file.ino, Ino(self.index.fresh_ino()))
+                        file.entry = _with_ino(file.entry, ino)
+                        owners[ino] = file.ino
+                        record.touch(name)
                     count[ino] = count.get(ino, 0) + 1
                     inodes[ino] = file.entry
         self._by_inode = {}
@@ -403,7 +410,7 @@ def _recorded(known: FileRecord, entry: Inode, status: os.stat_result) -> Inode:
         old.mode if known.mode == status.st_mode else new.mode,
         old.uid if known.uid == status.st_uid else new.uid,
         old.gid if known.gid == status.st_gid else new.gid,
-        old.mtime_ns if known.mtime == status.st_mtime_ns else new.mtime_ns,
+        old.mtime_ns if (known.mtime, known.ino) == (status.st_mtime_ns, status.st_ino) else new.mtime_ns,
         new.ctime_ns,
         new.xattrs,
     )

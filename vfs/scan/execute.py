@@ -24,7 +24,7 @@ from store.refs import Ino
 from vfs.errors import FsError
 from vfs.scan.plan import Plan, Put
 from vfs.scan.platform import Handle, Platform
-from vfs.scan.statindex import DirectoryRecord, FileRecord, Inode, StatIndex, now_ns, record_of
+from vfs.scan.statindex import DirectoryRecord, FileRecord, StatIndex, now_ns, record_of
 from vfs.trees.contents import Contents
 from vfs.trees.view import Present, join
 from vfs.workspace import ConflictError, Kept
@@ -32,6 +32,8 @@ from vfs.workspace import ConflictError, Kept
 T = TypeVar("T")
 
 KEPT_OPEN = 64
+HERE = "."
+"""The workspace's directory itself, in itself."""
 CHANGED = "it changed while the restore was under way"
 
 
@@ -57,6 +59,10 @@ class Executor:
         self._doomed = {*plan.rmdirs, *(source for source, _ in plan.moves)}
         self._refused: dict[bytes, list[str]] = {}
         self._moved: dict[bytes, FileRecord | DirectoryRecord | None] = {}
+        self._touched: dict[int, int] = {}
+        """Inodes of the user's that were given a further name, and the change time that this left."""
+        self._fixed: dict[int, int] = {}
+        """Inodes that were given their attributes, and the change time that this left."""
 
     def step(self) -> None:
         """Called before each effect."""
@@ -86,14 +92,15 @@ class Executor:
     def _do(self, path: bytes, effect: Callable[[Handle, str], T]) -> T:
         """One effect on ``path``; a directory of ours that its own mode closes is opened up for it."""
         self.step()
-        head, _, name = path.rpartition(b"/")
+        head, _, last = path.rpartition(b"/")
+        name = os.fsdecode(last) or HERE
         try:
             try:
-                return effect(self._at(head), os.fsdecode(name))
+                return effect(self._at(head), name)
             except PermissionError:
                 if not self._open_up(head):
                     raise
-                return effect(self._at(head), os.fsdecode(name))
+                return effect(self._at(head), name)
         except OSError as error:
             if error.errno in FULL:
                 raise no_space(error, "write into the workspace") from error
@@ -107,7 +114,7 @@ class Executor:
             if at in self._opened_up:
                 continue
             head, _, name = at.rpartition(b"/")
-            mode = self._platform.open_up(self._at(head), os.fsdecode(name) or ".")
+            mode = self._platform.open_up(self._at(head), os.fsdecode(name) or HERE)
             if mode is not None and mode & 0o700 != 0o700:
                 self._opened_up[at] = mode
                 changed = True
@@ -118,7 +125,7 @@ class Executor:
         for at, mode in reversed(self._opened_up.items()):
             head, _, name = at.rpartition(b"/")
             try:
-                self._platform.close_again(self._at(head), os.fsdecode(name) or ".", mode)
+                self._platform.close_again(self._at(head), os.fsdecode(name) or HERE, mode)
             except OSError as error:
                 if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                     raise
@@ -167,7 +174,11 @@ class Executor:
 
     def _link(self, anchor: bytes, at: Handle, name: str) -> None:
         head, _, known = anchor.rpartition(b"/")
+        if not self._is_as_known(anchor) and anchor not in self._staged.values():
+            raise changed_meanwhile(anchor)
         self._platform.link(self._at(head), os.fsdecode(known), at, name)
+        status = self._platform.stat(at, name)
+        self._touched[status.st_ino] = status.st_ctime_ns
 
     def _make(self, temporary: bytes, put: Put) -> None:
         entry = put.entry
@@ -210,13 +221,11 @@ class Executor:
         """Raise ConflictError unless everything that will be touched is what was planned with."""
         paths = [self._plan.before(put.path) for put in self._plan.puts if put.replaces] + self._plan.unlinks
         paths += [self._plan.before(path) for path, _ in self._plan.fixes] + [source for source, _ in self._plan.moves]
+        paths += self._plan.anchors.values()
         moved = {source for source, _ in self._plan.moves}
         for path in paths:
             if not self._is_as_known(path):
-                raise ConflictError(
-                    f"{os.fsdecode(path)} changed while the restore was worked out; nothing was done",
-                    hint="try again, or look at the preview",
-                )
+                raise changed_meanwhile(path)
         for put in self._plan.puts:
             if self._plan.before(put.path) != put.path:
                 continue
@@ -230,7 +239,7 @@ class Executor:
     def _status(self, path: bytes) -> os.stat_result | None:
         head, _, name = path.rpartition(b"/")
         try:
-            return self._platform.stat(self._at(head), os.fsdecode(name) or ".")
+            return self._platform.stat(self._at(head), os.fsdecode(name) or HERE)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 return None
@@ -250,7 +259,7 @@ class Executor:
         if record is None:
             return False
         # Links to it that this restore makes or removes change nothing but its change time.
-        same_time = record.linked or record.ctime == status.st_ctime_ns
+        same_time = record.linked or status.st_ctime_ns in (record.ctime, self._touched.get(record.ino))
         return same_time and (record.mtime, record.ino, record.size) == (
             status.st_mtime_ns,
             status.st_ino,
@@ -423,11 +432,22 @@ class Executor:
         self._record(put.path, put.entry)
 
     def _fix(self, path: bytes, entry: Present) -> None:
-        if not self._is_as_known(path):
-            self._keep(path, CHANGED)
-            return
-        self._set(path, path, entry.attributes, True)
+        if not self._is_fixed(path):
+            if not self._is_as_known(path):
+                self._keep(path, CHANGED)
+                return
+            self._set(path, path, entry.attributes, True)
         self._record(path, entry)
+        record = self._index.file(path)
+        if record is not None:
+            self._fixed[record.ino] = record.ctime
+
+    def _is_fixed(self, path: bytes) -> bool:
+        """True if the file at ``path`` has its attributes already, set under another name of it."""
+        status, record = self._status(path), self._index.file(path)
+        if status is None or record is None or record.ino != status.st_ino:
+            return False
+        return self._fixed.get(status.st_ino) == status.st_ctime_ns
 
     def _fix_directory(self, path: bytes, entry: Directory) -> None:
         status = self._status(path)
@@ -455,6 +475,7 @@ class Executor:
             return
         assert isinstance(entry, Regular | Symlink | Special)
         directory, name = found
+        self._touched[status.st_ino] = status.st_ctime_ns  # other names of it are as known with that time, too
         directory.files[name] = record_of(status, entry, now_ns())
         directory.left.pop(name, None)
         directory.touch(name)
@@ -486,6 +507,7 @@ class Executor:
             for record in what.all():
                 if record.parent is not None:
                     record.path = join(record.parent.path, os.fsencode(record.name))
+                record.unsaved = True
         else:
             status = self._status(path)
             if status is not None:
@@ -494,7 +516,9 @@ class Executor:
         directory.touch(name)
 
 
-def inode(entry: Present) -> Inode:
-    """``entry``, which is no directory."""
-    assert isinstance(entry, Regular | Symlink | Special)
-    return entry
+def changed_meanwhile(path: bytes) -> ConflictError:
+    """What was there when the restore was worked out is not there now."""
+    return ConflictError(
+        f"{os.fsdecode(path)} changed while the restore was worked out; nothing was done",
+        hint="try again, or look at the preview",
+    )

@@ -114,6 +114,10 @@ class Moves:
                     return RestoreResult(
                         move.target, self._timeline.head.head, None, changes, move.plan.kept, seconds, seen
                     )
+                if move.picked is not None and move.plan.empty:  # no state of its own
+                    head = self._timeline.head.head
+                    seconds = time.perf_counter() - began
+                    return RestoreResult(head, head, None, changes, move.plan.kept, seconds, seen)
                 verify(move.plan.changes, view, self._timeline.home.objects, self._timeline.contents)
                 try:
                     result = self._make(move)
@@ -146,7 +150,9 @@ class Moves:
             move.picked,
             redo,
             saved,
-            saved or origin,
+            origin,
+            self._timeline.head.redo,
+            self._timeline.baseline_layer,
             move.present.layer,
             self._timeline.layer_of(move.onto),
             (),
@@ -196,18 +202,27 @@ class Moves:
             executor.forget()
         return executor.kept
 
-    def _arrive(self, record: Restoring, paths: list[bytes]) -> None:
-        """The workspace is where the restore led; the head follows."""
+    def _arrive(self, record: Restoring, paths: list[bytes], again: bool = False) -> None:
+        """The workspace is where the restore led; the head follows. ``again``: it may have done so before a crash."""
         present = self._timeline.scanner.build(self._timeline.store.generations.current)
         rules_moved = any(os.path.basename(path) == b".gitignore" for path in paths)
         target = record.target
         if record.picked is not None:
-            label = f"paths from {record.target}"
-            target = self._timeline.freeze(present, len(paths), "user", label, parent=record.parent).id
+            target = self._of_paths(record, present, len(paths), again)
         self._timeline.set_head(target, record.redo, present)
         self._timeline.restore_file.end()
         if rules_moved:
             self._leave_out_of_baseline(present.root)
+
+    def _of_paths(self, record: Restoring, present: Present, changed: int, again: bool) -> CheckpointId:
+        """The checkpoint that bringing back paths makes."""
+        parent, label = record.saved or record.origin, f"paths from {record.target}"
+        for one in reversed(self._timeline.store.history.all() if again else ()):
+            if one.id == parent:
+                break
+            if (one.parent, one.label, one.layer) == (parent, label, present.layer):
+                return one.id
+        return self._timeline.freeze(present, changed, "user", label, parent=parent).id
 
     def _leave_out_of_baseline(self, root: Root) -> None:
         """A restore that brought other ignore rules: what they leave out is no part of what the head stands for."""
@@ -279,22 +294,36 @@ class Moves:
                 found.append(Kept(os.fsdecode(change.path), "it changed after the restore was interrupted"))
         return found
 
-    def finish(self, record: Restoring) -> None:
-        """Finish a restore that was interrupted, or forget one that had not begun to move anything."""
+    def settle(self, record: Restoring) -> None:
+        """Finish a restore that was interrupted, or take it back, as is chosen; forget one that had moved nothing."""
         if record.state == "staging":
             self._timeline.restore_file.end()
             return
         with self._timeline.working():
-            saved = record.saved
             present = self._timeline.scan()
+            worked_on = None
             if self._strangers(record, present):
                 changed = len(self._timeline.changes(self._timeline.baseline, present.root))
-                saved = self._timeline.freeze(present, changed, "automatic").id
-            kept = self._resume(record, record.onto)
-            self._arrive(record, [b".gitignore"])
-        back = f"`plyfs restore {saved or record.parent}` goes back"
-        self._notes.append(f"a restore to {record.target} was interrupted and is finished now; {back}")
+                worked_on = self._timeline.freeze(present, changed, "automatic").id
+            if record.state == "moving":
+                kept = self._resume(record, record.onto)
+                self._arrive(record, [b".gitignore"], again=True)
+                back = f"`plyfs restore {worked_on or record.saved or record.origin}` goes back"
+                self._notes.append(f"a restore to {record.target} was interrupted and is finished now; {back}")
+            else:
+                kept = self._resume(record, record.present)
+                self._return(record)
+                self._notes.append(f"a restore to {record.target} was interrupted and is taken back")
+                if worked_on is not None:
+                    self._notes.append(f"{worked_on} holds the workspace as it was found")
         self._notes += [f"{one.path} was kept: {one.reason}" for one in kept]
+
+    def _return(self, record: Restoring) -> None:
+        """The workspace is where the restore began, and so is the head."""
+        timeline = self._timeline
+        present = timeline.scanner.build(timeline.store.generations.current)
+        timeline.set_head(record.origin, record.way, present, record.baseline)
+        timeline.restore_file.end()
 
 
 def _substance(entry: Entry) -> object:

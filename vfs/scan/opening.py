@@ -109,7 +109,7 @@ class Opening:
         self._notes += timeline.scanner.repositories.notes
         self._tell_left_out(present)
         if unfinished is not None:
-            self.moves.finish(unfinished)
+            self.moves.settle(unfinished)
 
     def _scanner(self, state: ScanState | None) -> Scanner:
         """A scanner with the records of the last scan, as far as they can be used."""

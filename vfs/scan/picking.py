@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from store.format import Directory, Entry, Linked, LinkTarget
+import msgspec
+
+from store.format import Directory, Entry, Linked, LinkTarget, Regular, Special, Symlink
 from store.nodes import Page, Pages, same_entry, settled
 from store.refs import Ino
 from vfs.live.tree import Root
@@ -92,7 +94,7 @@ class _Pick:
             same = other is None or (row is not None and settled(row.inode) == settled(other.inode))
             known = self._numbers[ino] = ino if same else self._fresh()
             if row is not None:
-                self._rows[known] = row
+                self._rows[known] = row if known == ino else _renumbered(row, known)
         return known
 
     def _row(self, links: Page | None, ino: Ino) -> LinkTarget | None:
@@ -120,3 +122,10 @@ class _Pick:
         if page is not None:
             self._pages.save(page)
         return page
+
+
+def _renumbered(row: LinkTarget, ino: Ino) -> LinkTarget:
+    inode = settled(row.inode)
+    assert isinstance(inode, Regular | Symlink | Special)
+    attributes = msgspec.structs.replace(inode.attributes, ino=ino)
+    return LinkTarget(msgspec.structs.replace(inode, attributes=attributes), row.links)

@@ -2,8 +2,8 @@
 
 Owns the file ``scan/restore`` in the workspace's store. It is there from before the first effect on the workspace
 until the head has moved: ``staging``, nothing of the user's has been touched, and what was staged is cleared away;
-``moving``, the restore is finished, whatever state it is in, or taken back. Does not own the effects (``execute``) nor
-finding out what is left to do: that is worked out anew, by looking (``scanned``).
+``moving``, it is finished, however far it came; ``returning``, somebody has chosen that it be taken back. Does not own
+the effects (``execute``) nor finding out what is left to do: that is worked out anew, by looking (``moves``).
 
 Concurrency: the workspace's lock.
 """
@@ -27,18 +27,21 @@ RECORD_VERSION = 1
 class Restoring(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag="restoring"):
     """A restore. ``present`` and ``onto`` are the trees before and after; ``target`` is the checkpoint
     that becomes the head, or with ``picked`` paths the one they come from; ``redo`` the way forward afterwards;
-    ``saved`` the checkpoint of what was unsaved. ``places`` are the directories in which something of ours may stand
-    under a name that begins with ``prefix``; ``moves`` are (source, slot, final path).
+    ``saved`` the checkpoint of what was unsaved; ``origin``, ``way`` and ``baseline`` are the head before, the way
+    forward from there, and what the head stood for in the directory. ``places`` are the directories in which something
+    of ours may stand under a name that begins with ``prefix``; ``moves`` are (source, slot, final path).
     """
 
     version: int
-    state: Literal["staging", "moving"]
+    state: Literal["staging", "moving", "returning"]
     prefix: str
     target: CheckpointId
     picked: tuple[bytes, ...] | None
     redo: tuple[CheckpointId, ...]
     saved: CheckpointId | None
-    parent: CheckpointId
+    origin: CheckpointId
+    way: tuple[CheckpointId, ...]
+    baseline: LayerRef
     present: LayerRef
     onto: LayerRef
     places: tuple[bytes, ...]
@@ -76,6 +79,12 @@ class RestoreFile:
         if record.version != RECORD_VERSION:
             raise FormatError(f"a restore of format version {record.version}; this plyfs knows {RECORD_VERSION}")
         return record
+
+    def choose(self, state: Literal["moving", "returning"]) -> None:
+        """From now on what is under way is to be finished, or taken back. Whoever calls holds the store's lock."""
+        record = self.read()
+        if record is not None and record.state not in ("staging", state):
+            self.write(msgspec.structs.replace(record, state=state), sync=True)
 
     def end(self) -> None:
         """Nothing is under way any more."""

@@ -18,6 +18,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from store.disk import Disk
 from store.format import Directory, Regular, Symlink
 from store.home import Home, WorkspaceIdentity
 from store.lock import Lock
@@ -109,6 +110,7 @@ class ScannedWorkspace:
         why: str | None = None,
         platform: Platform | None = None,
         executor: type[Executor] = Executor,
+        disk: Disk | None = None,
     ) -> None:
         self._workspace = workspace
         self._home_path = home
@@ -116,6 +118,7 @@ class ScannedWorkspace:
         self._listener = listener
         self._platform = platform or choose()
         self._executor = executor
+        self._disk = disk
         self._notes = [] if why is None else [why]
         self._health: list[str] = []
         self._over = threading.Event()
@@ -132,7 +135,7 @@ class ScannedWorkspace:
         """
         gc.set_threshold(*GC_THRESHOLD)
         raw = os.fsencode(self._workspace)
-        home = Home.open(self._home_path)
+        home = Home.open(self._home_path, self._disk)
         top = self._platform.open_top(raw)
         store = home.workspace(WorkspaceIdentity.of(top if isinstance(top, int) else raw), raw)
         self._lock = lock or store.lock()

@@ -197,10 +197,12 @@ class ScanTimeline:
         self.sealing.submit(made.id, present.layer)
         return made
 
-    def set_head(self, id: CheckpointId, redo: tuple[CheckpointId, ...], present: Present) -> None:
-        """``present`` is what ``id`` stands for from now on."""
-        self.baseline = present.root
-        self.baseline_layer = present.layer
+    def set_head(
+        self, id: CheckpointId, redo: tuple[CheckpointId, ...], present: Present, baseline: LayerRef | None = None
+    ) -> None:
+        """``present``, or ``baseline``, is what ``id`` stands for from now on."""
+        self.baseline = present.root if baseline is None else self.root(baseline)
+        self.baseline_layer = baseline or present.layer
         before = self.head.head
         self.head = msgspec.structs.replace(self.head, head=id, redo=redo, next_ino=self.scanner.index.next_ino)
         self.write_state(present)
