@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -121,3 +122,29 @@ def test_whoever_takes_the_lead_begins_asleep(world: World) -> None:
 def test_with_one_processor_nobody_waits_awake(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     assert world.served(BusyPoll(world.reader), 1000) == 0
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({}, 2),
+        ({"cpu.max": "max 100000\n"}, 2),
+        ({"cpu.max": "150000 100000\n"}, 1.5),
+        ({"cpu.max": "max 100000\n", "a/b/cpu.max": "50000 100000\n"}, 0.5),
+        ({"cpu.max": "800000 100000\n"}, 2),
+        ({"cpu.max": "nonsense"}, 2),
+    ],
+)
+def test_the_quota_of_the_control_group_counts(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limits: dict[str, str], expected: float
+) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    for name, text in limits.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "cgroup").write_text("1:name=x:/c\n0::/a/b\n")
+    monkeypatch.setattr(busypoll, "CGROUP", tmp_path / "cgroup")
+    monkeypatch.setattr(busypoll, "CGROUP_ROOT", tmp_path)
+    assert busypoll.processors() == expected
+    assert (world.served(BusyPoll(world.reader), 1000) > 0) is (expected >= 2)
+    monkeypatch.setattr(busypoll, "CGROUP", tmp_path / "none")
+    assert busypoll.processors() == 2

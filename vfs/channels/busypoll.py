@@ -8,7 +8,8 @@ polling and busy polling of sockets do.
 
 It must not cost others their processor: after a wait in vain the next ones are left out, twice as many each time it
 goes on like that; so too when the scheduler took the processor away from the thread, which it does when somebody else
-needs it. With one processor nobody could ask while we look, so there is no waiting awake at all.
+needs it. With one processor nobody could ask while we look, so there is no waiting awake at all; nor in a container
+that may use less than two (cgroup v2, ``cpu.max``), where the wait would be taken from the caller's share.
 
 Concurrency: one for each serving thread.
 """
@@ -20,6 +21,10 @@ import resource
 import select
 import sys
 import time
+from pathlib import Path
+
+CGROUP = Path("/proc/self/cgroup")
+CGROUP_ROOT = Path("/sys/fs/cgroup")
 
 WINDOW_NS = 50_000
 """How long to wait awake: some times what a caller takes between two requests that follow each other."""
@@ -40,6 +45,22 @@ CROWDED_REST = 4096
 """So many requests are waited for asleep when it did."""
 
 
+def processors() -> float:
+    """How many processors this process may use at a time, by affinity and by the quota of its control group."""
+    count = float(len(os.sched_getaffinity(0)))
+    try:
+        group = next(line[3:] for line in CGROUP.read_text().splitlines() if line.startswith("0::"))
+    except (OSError, StopIteration):
+        return count
+    for directory in {CGROUP_ROOT, CGROUP_ROOT / group.lstrip("/")}:
+        try:
+            quota, period = (directory / "cpu.max").read_text().split()
+            count = min(count, int(quota) / int(period))
+        except (OSError, ValueError):  # no such file in the topmost group; "max" for no limit
+            continue
+    return count
+
+
 class BusyPoll:
     """Waits for ``fd`` to become readable, or leaves that to the read."""
 
@@ -49,7 +70,7 @@ class BusyPoll:
         poll = select.poll()
         poll.register(fd, select.POLLIN)
         self._poll = poll.poll
-        self._possible = len(os.sched_getaffinity(0)) > 1
+        self._possible = processors() >= 2
         self._rest = 1
         self.begin()
 
