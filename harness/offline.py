@@ -17,15 +17,14 @@ from harness.doctor import known_workspace, not_served
 from harness.failure import PlyfsError
 from harness.messages import METHODS, to_object, typed
 from harness.registry import home_directory
-from store.errors import UnknownCheckpointError
-from store.format import Directory, Regular, Symlink
+from store.format import Regular
 from store.history import Head
 from store.home import Home, WorkspaceIdentity, WorkspaceStore
 from store.journal import read_journal
+from vfs import answers
 from vfs.apply.whole import open_attic
-from vfs.mounted import entry_size, listed
 from vfs.roots import Roots
-from vfs.trees import diff, patch
+from vfs.trees import diff
 from vfs.trees.contents import Contents
 from vfs.trees.host import Host
 from vfs.workspace import (
@@ -33,14 +32,13 @@ from vfs.workspace import (
     DiffResult,
     ListedEntry,
     LogResult,
-    LogRow,
     RestoreResult,
     StatusResult,
     UnmountResult,
 )
 
 if TYPE_CHECKING:
-    from vfs.trees.view import Present, View
+    from vfs.trees.view import View
 
 
 def answer(path: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -91,21 +89,7 @@ class OfflineWorkspace:
     def log(self, session: str | None = None) -> LogResult:
         """See ``Workspace``."""
         head = self._head
-        rows = [
-            LogRow(
-                one.id,
-                one.parent,
-                one.time_ns / 1e9,
-                one.label,
-                one.session,
-                one.node,
-                one.changed,
-                one.state,
-                one.kind,
-            )
-            for one in self._store.history.all()
-            if one.kind != "hidden" and (session is None or one.session == session or one.id == head.head)
-        ]
+        rows = answers.log_rows(self._store.history, head.head, session)
         return LogResult(head.head, rows, self._is_dirty(), list(head.redo))
 
     def _is_dirty(self) -> bool:
@@ -139,13 +123,8 @@ class OfflineWorkspace:
         """See ``Workspace``; ``b`` must be given."""
         if b is None:
             self._needs_mount("the present state")
-        return self._compared(self._view(a or "@"), self._view(b), patch, stat)
-
-    def _compared(self, before: View, after: View, with_patch: bool, with_lines: bool) -> DiffResult:
-        found = diff.changes(before, after)
-        text = patch.patch(found, before, after, self._read, self._read) if with_patch else None
-        lines = patch.line_counts(found, before, after, self._read, self._read) if with_lines else None
-        return DiffResult([one.change() for one in found], text, lines)
+        before, after = self._view(a or "@"), self._view(b)
+        return answers.compared(diff.changes(before, after), before, after, self._read, patch, stat)
 
     def _view(self, spec: str) -> View:
         return self._roots.view(self._roots.of(self._store.history.resolve(spec, self._head).id))
@@ -153,30 +132,16 @@ class OfflineWorkspace:
     def _read(self, entry: Regular, offset: int, length: int) -> bytes:
         return self._contents.read(entry.content, offset, length)
 
-    def _entry(self, checkpoint: str, path: str) -> tuple[View, Present]:
-        view = self._view(checkpoint)
-        entry = view.lookup(os.fsencode(path)) if path else view.root
-        if entry is None:
-            raise UnknownCheckpointError(
-                f"{path} is not in checkpoint {checkpoint}", f"`plyfs ls {checkpoint}` shows what is"
-            )
-        return view, entry
-
     def cat(self, checkpoint: str, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """See ``Workspace``."""
-        entry = self._entry(checkpoint, path)[1]
-        if isinstance(entry, Symlink):
-            return entry.target[offset:]
-        if not isinstance(entry, Regular):
-            raise UnknownCheckpointError(f"{path} is not a file in {checkpoint}", "`plyfs ls` shows what is there")
-        return self._read(entry, offset, entry_size(entry) - offset if length is None else length)
+        return self._looked(checkpoint).cat(path, offset, length)
 
     def ls(self, checkpoint: str, path: str = "") -> list[ListedEntry]:
         """See ``Workspace``."""
-        view, entry = self._entry(checkpoint, path)
-        if not isinstance(entry, Directory):
-            return [listed(os.path.basename(os.fsencode(path)), entry)]
-        return [listed(name, child) for name, child in sorted(view.list(entry).items())]
+        return self._looked(checkpoint).ls(path)
+
+    def _looked(self, checkpoint: str) -> answers.Looked:
+        return answers.Looked(checkpoint, self._view(checkpoint), self._read, (os.fsencode(self._path),))
 
     def _needs_mount(self, what: str) -> NoReturn:
         raise PlyfsError(

@@ -9,23 +9,18 @@ goes through the timeline.
 
 from __future__ import annotations
 
-import gc
 import os
-import stat
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Literal, Protocol
 
-from store.entries import content_size
-from store.format import Directory, Regular, Special, Symlink
-from store.history import Checkpoint
+from store.format import Regular
 from store.home import Home, WorkspaceStore
 from store.nodes import FreshRegular
 from store.refs import CheckpointId
-from vfs import leaving
+from vfs import answers, interpreter, leaving
 from vfs.apply import whole as apply
 from vfs.base import absence, overlaid
 from vfs.channel import Channel, Invalidations, Touched
@@ -42,11 +37,9 @@ from vfs.opening import Opened, check_generations, open_store, open_workspace_tr
 from vfs.scan import handover
 from vfs.sealing import Sealing
 from vfs.timeline import Move, Moved, Timeline
-from vfs.trees import patch
 from vfs.trees.contents import Contents
 from vfs.trees.host import Host
 from vfs.trees.verifying import verify
-from vfs.trees.view import Present, View
 from vfs.workspace import (
     CheckpointResult,
     ConflictError,
@@ -54,7 +47,6 @@ from vfs.workspace import (
     Kept,
     ListedEntry,
     LogResult,
-    LogRow,
     RestoreResult,
     StatusResult,
     UnmountResult,
@@ -62,24 +54,11 @@ from vfs.workspace import (
 )
 
 How = Literal["apply", "keep", "discard"]
-TYPES = {Regular: "file", Directory: "directory", Symlink: "symlink"}
-SPECIAL_TYPES = {stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
-SIZE_EVERY_SECONDS = 30.0
-
 MOST_UNREADABLE = 20
 """Of so many things that cannot be read the reasons are kept."""
 
 TRIES = 4
 """How often a move is worked out anew because the tree changed meanwhile."""
-
-GC_THRESHOLD = (50_000, 20, 100)
-"""Live inodes are many, live long and are let go by hand: collecting cycles as often as Python does costs a fifth."""
-
-RECURSION_LIMIT, STACK_BYTES = 20_000, 64 << 20
-"""Trees are walked by recursion, so this bounds how deep directories may lie in each other (about 5,000)."""
-
-SWITCH_SECONDS = 0.0005
-"""How long the sealer may keep the interpreter while a request waits (Python's default is 5 ms)."""
 
 
 def catch_up(home: Home, store: WorkspaceStore, base_fd: int, notes: list[str]) -> None:
@@ -136,8 +115,7 @@ class MountedWorkspace:
         self._notes: list[str] = []
         self._health: list[str] = []
         self._unreadable: dict[str, None] = {}
-        self._size = (0.0, 0)
-        self._size_lock = threading.Lock()
+        self._size = answers.StoreSize()
         self._waker = Waker()
         self._leaving = threading.Lock()
         self._survey: absence.Survey | None = None
@@ -146,10 +124,7 @@ class MountedWorkspace:
 
     def start(self) -> None:
         """Recover what a crash left, and serve; returns once the mount answers. Raises StoreError."""
-        gc.set_threshold(*GC_THRESHOLD)
-        sys.setswitchinterval(SWITCH_SECONDS)
-        sys.setrecursionlimit(RECURSION_LIMIT)
-        threading.stack_size(STACK_BYTES)
+        interpreter.prepare()
         self.home = Home.open(self._options.home)
         base_fd = os.open(self._workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         store, lock = open_store(self.home, base_fd, self._workspace)
@@ -310,17 +285,8 @@ class MountedWorkspace:
         mine: Mapping[str, int | None] | None = None,
     ) -> RestoreResult:
         """See ``Workspace``."""
-        chosen = None if not paths else [self._inside(path) for path in paths]
+        chosen = None if not paths else [answers.inside(path, self._point, self._workspace) for path in paths]
         return self._move(lambda: self.timeline.go(checkpoint, chosen, with_git, force, mine), dry_run, fingerprint)
-
-    def _inside(self, path: str) -> bytes:
-        name = os.path.normpath(os.fsencode(path))
-        for prefix in (self._point, self._workspace):
-            if name == prefix or name.startswith(prefix + b"/"):
-                name = name[len(prefix) :].lstrip(b"/")
-        if name.startswith((b"/", b"../")) or name == b"..":
-            raise WorkspaceError(f"{path} is not in the workspace", hint="give paths relative to the workspace")
-        return b"" if name == b"." else name
 
     def _move(self, plan: Callable[[], Move], dry_run: bool = False, fingerprint: str | None = None) -> RestoreResult:
         """Work out a move, check it, make it; once more if the tree changed meanwhile and nobody saw a preview."""
@@ -361,11 +327,7 @@ class MountedWorkspace:
 
     def log(self, session: str | None = None) -> LogResult:
         """See ``Workspace``."""
-        rows = [
-            _row(one)
-            for one in self.opened.store.history.all()
-            if one.kind != "hidden" and (session is None or one.session == session or one.id == self._head)
-        ]
+        rows = answers.log_rows(self.opened.store.history, self._head, session)
         present, _ = self.timeline.fold()
         dirty = self.timeline.differs(self.timeline.baseline, present)
         return LogResult(self._head, rows, dirty, list(self.timeline.head.redo))
@@ -389,11 +351,8 @@ class MountedWorkspace:
         self, before: Root, after: Root, skip_git: bool, with_patch: bool = False, with_lines: bool = False
     ) -> DiffResult:
         found = self.timeline.changes(before, after, skip_git)
-        changes = [one.change() for one in found]
         views = self.opened.roots.view(before), self.opened.roots.view(after)
-        text = patch.patch(found, *views, self.read_entry, self.read_entry) if with_patch else None
-        lines = patch.line_counts(found, *views, self.read_entry, self.read_entry) if with_lines else None
-        return DiffResult(changes, text, lines)
+        return answers.compared(found, *views, self.read_entry, with_patch, with_lines)
 
     def read_entry(self, entry: Regular, offset: int, length: int) -> bytes:
         """Bytes of a file of any tree, sealed or not. Raises DamagedError or FsError."""
@@ -406,31 +365,15 @@ class MountedWorkspace:
 
     def cat(self, checkpoint: str, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """See ``Workspace``."""
-        entry = self._entry(checkpoint, path)
-        if isinstance(entry, Symlink):
-            return entry.target
-        if not isinstance(entry, Regular):
-            raise WorkspaceError(f"{path} is not a file in {checkpoint}", hint="`plyfs ls` shows what is there")
-        size = entry_size(entry)
-        return self.read_entry(entry, offset, size - offset if length is None else length)
+        return self._looked(checkpoint).cat(path, offset, length)
 
     def ls(self, checkpoint: str, path: str = "") -> list[ListedEntry]:
         """See ``Workspace``."""
-        view = self.opened.roots.view(self.timeline.root_of(checkpoint))
-        entry = self._entry(checkpoint, path)
-        if not isinstance(entry, Directory):
-            return [listed(os.path.basename(os.fsencode(path)), entry)]
-        return [listed(name, child) for name, child in sorted(view.list(entry).items())]
+        return self._looked(checkpoint).ls(path)
 
-    def _entry(self, checkpoint: str, path: str) -> Present:
-        view: View = self.opened.roots.view(self.timeline.root_of(checkpoint))
-        name = self._inside(path) if path else b""
-        entry = view.root if not name else view.lookup(name)
-        if entry is None:
-            raise WorkspaceError(
-                f"{path} is not in checkpoint {checkpoint}", hint=f"`plyfs ls {checkpoint}` shows what is"
-            )
-        return entry
+    def _looked(self, checkpoint: str) -> answers.Looked:
+        view = self.opened.roots.view(self.timeline.root_of(checkpoint))
+        return answers.Looked(checkpoint, view, self.read_entry, (self._point, self._workspace))
 
     # --- state -----------------------------------------------------------------------------------------------------
 
@@ -449,7 +392,7 @@ class MountedWorkspace:
             head=head.head,
             dirty=changed > 0,
             changed=changed,
-            store_bytes=self._store_bytes(),
+            store_bytes=self._size.of(self.home.objects),
             health=self.health(),
             writers=[str(user) for user in users(self._point) if user.writing],
             undo="this is the first state" if first and not changed else "",
@@ -464,14 +407,6 @@ class MountedWorkspace:
         problems += [f"something cannot be read: {why}" for why in list(self._unreadable)]
         return problems + [text for text in self._health if "could not be sealed" not in text and "full" not in text]
 
-    def _store_bytes(self) -> int:
-        with self._size_lock:
-            asked, size = self._size
-            if time.monotonic() - asked > SIZE_EVERY_SECONDS or not asked:
-                size = self.home.objects.bytes_used()
-                self._size = (time.monotonic(), size)
-            return size
-
     def unmount(self, how: How = "apply", lazy: bool = False) -> UnmountResult:
         """See ``Workspace``."""
         assert self._channel is not None
@@ -480,37 +415,3 @@ class MountedWorkspace:
             self._survey.stop()
         with self._leaving:
             return leaving.leave(self, self._channel, self._point, how, lazy)
-
-
-def entry_size(entry: Regular) -> int:
-    """The size of a file of any tree, bytes."""
-    if isinstance(entry, FreshRegular):
-        pending = entry.fresh.value
-        assert isinstance(pending, Pending)
-        return pending.size
-    return content_size(entry.content)
-
-
-def listed(name: bytes, entry: Present) -> ListedEntry:
-    """A row of ``ls``."""
-    kind = SPECIAL_TYPES.get(entry.file_type, "device") if isinstance(entry, Special) else ""
-    if not kind:
-        kind = next(text for form, text in TYPES.items() if isinstance(entry, form))
-    size = entry_size(entry) if isinstance(entry, Regular) else 0
-    target = os.fsdecode(entry.target) if isinstance(entry, Symlink) else None
-    attributes = entry.attributes
-    return ListedEntry(os.fsdecode(name), kind, attributes.mode, size, attributes.mtime_ns / 1e9, target)
-
-
-def _row(one: Checkpoint) -> LogRow:
-    return LogRow(
-        one.id,
-        one.parent,
-        one.time_ns / 1e9,
-        one.label,
-        one.session,
-        one.node,
-        one.changed,
-        one.state,
-        one.kind,
-    )

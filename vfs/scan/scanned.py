@@ -9,7 +9,6 @@ checkpoints durable runs beside them.
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
 import time
@@ -19,15 +18,13 @@ from typing import Literal, Protocol
 import msgspec
 
 from store.disk import Disk
-from store.format import Directory, Regular, Symlink
 from store.home import Home, WorkspaceIdentity
 from store.lock import Lock
 from store.nodes import same_entry
 from store.refs import CheckpointId
-from vfs import steps
+from vfs import answers, interpreter, steps
 from vfs.channels.users import users
 from vfs.live.tree import Root
-from vfs.mounted import GC_THRESHOLD, listed
 from vfs.scan import bridge
 from vfs.scan.capture import Present
 from vfs.scan.execute import Executor
@@ -36,24 +33,17 @@ from vfs.scan.opening import Opening
 from vfs.scan.platform import Platform, choose
 from vfs.scan.timeline import ScanTimeline, same_page
 from vfs.scan.walker import Policy
-from vfs.trees import patch
-from vfs.trees.contents import content_size
-from vfs.trees.view import Present as Entry
-from vfs.trees.view import View
 from vfs.workspace import (
     CheckpointResult,
     DiffResult,
     Kept,
     ListedEntry,
     LogResult,
-    LogRow,
     RestoreResult,
     StatusResult,
     UnmountResult,
-    WorkspaceError,
 )
 
-SIZE_EVERY_SECONDS = 30.0
 PROGRESS_SECONDS = 0.2
 
 
@@ -123,7 +113,7 @@ class ScannedWorkspace:
         self._health: list[str] = []
         self._over = threading.Event()
         self._opened = False
-        self._size = (0.0, 0)
+        self._size = answers.StoreSize()
         self._told = 0.0
 
     # --- life ------------------------------------------------------------------------------------------------------
@@ -133,7 +123,7 @@ class ScannedWorkspace:
 
         Raises StoreError.
         """
-        gc.set_threshold(*GC_THRESHOLD)
+        interpreter.prepare()
         raw = os.fsencode(self._workspace)
         home = Home.open(self._home_path, self._disk)
         top = self._platform.open_top(raw)
@@ -276,7 +266,7 @@ class ScannedWorkspace:
         mine: Mapping[str, int | None] | None = None,
     ) -> RestoreResult:
         """See ``Workspace``. A scan never has ``.git``, so ``with_git`` brings back none."""
-        chosen = None if not paths else tuple(sorted({self._inside(path) for path in paths}))
+        chosen = None if not paths else tuple(sorted({answers.inside(path, self._top) for path in paths}))
 
         def work_out(present: Present) -> Move:
             target = self.timeline.resolve(checkpoint)
@@ -289,15 +279,6 @@ class ScannedWorkspace:
             result.kept.append(Kept(".git", "scanning does not capture it"))
         return result
 
-    def _inside(self, path: str) -> bytes:
-        name = os.path.normpath(os.fsencode(path))
-        prefix = os.fsencode(self._workspace)
-        if name == prefix or name.startswith(prefix + b"/"):
-            name = name[len(prefix) :].lstrip(b"/")
-        if name.startswith((b"/", b"../")) or name == b"..":
-            raise WorkspaceError(f"{path} is not in the workspace", hint="give paths relative to the workspace")
-        return b"" if name == b"." else name
-
     # --- looking ---------------------------------------------------------------------------------------------------
 
     def resolve(self, spec: str) -> str:
@@ -308,22 +289,7 @@ class ScannedWorkspace:
         """See ``Workspace``."""
         with self.timeline.working():
             dirty = self.timeline.differs(self.timeline.baseline, self.timeline.scan().root)
-            rows = [
-                LogRow(
-                    one.id,
-                    one.parent,
-                    one.time_ns / 1e9,
-                    one.label,
-                    one.session,
-                    one.node,
-                    one.changed,
-                    one.state,
-                    one.kind,
-                )
-                for one in self.timeline.store.history.all()
-                if one.kind != "hidden"
-                and (session is None or one.session == session or one.id == self.timeline.head.head)
-            ]
+            rows = answers.log_rows(self.timeline.store.history, self.timeline.head.head, session)
             return LogResult(self.timeline.head.head, rows, dirty, list(self.timeline.head.redo))
 
     def diff(self, a: str | None = None, b: str | None = None, patch: bool = False, stat: bool = False) -> DiffResult:
@@ -346,38 +312,25 @@ class ScannedWorkspace:
 
     def _compared(self, before: Root, after: Root, with_patch: bool, with_lines: bool) -> DiffResult:
         found = self.timeline.changes(before, after)
-        changes = [one.change() for one in found]
         views = self.timeline.targets.view(before), self.timeline.targets.view(after)
-        text = patch.patch(found, *views, self.timeline.read, self.timeline.read) if with_patch else None
-        lines = patch.line_counts(found, *views, self.timeline.read, self.timeline.read) if with_lines else None
-        return DiffResult(changes, text, lines)
+        return answers.compared(found, *views, self.timeline.read, with_patch, with_lines)
 
     def cat(self, checkpoint: str, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """See ``Workspace``."""
-        entry, _ = self._entry(checkpoint, path)
-        if isinstance(entry, Symlink):
-            return entry.target
-        if not isinstance(entry, Regular):
-            raise WorkspaceError(f"{path} is not a file in {checkpoint}", hint="`plyfs ls` shows what is there")
-        return self.timeline.read(entry, offset, content_size(entry.content) - offset if length is None else length)
+        return self._looked(checkpoint).cat(path, offset, length)
 
     def ls(self, checkpoint: str, path: str = "") -> list[ListedEntry]:
         """See ``Workspace``."""
-        entry, view = self._entry(checkpoint, path)
-        if not isinstance(entry, Directory):
-            return [listed(os.path.basename(os.fsencode(path)), entry)]
-        return [listed(name, child) for name, child in sorted(view.list(entry).items())]
+        return self._looked(checkpoint).ls(path)
 
-    def _entry(self, checkpoint: str, path: str) -> tuple[Entry, View]:
+    def _looked(self, checkpoint: str) -> answers.Looked:
         with self.timeline.working():
             view = self.timeline.targets.view(self._side(checkpoint, self.timeline.scan()))
-        name = self._inside(path) if path else b""
-        entry = view.root if not name else view.lookup(name)
-        if entry is None:
-            raise WorkspaceError(
-                f"{path} is not in checkpoint {checkpoint}", hint=f"`plyfs ls {checkpoint}` shows what is"
-            )
-        return entry, view
+        return answers.Looked(checkpoint, view, self.timeline.read, (self._top,))
+
+    @property
+    def _top(self) -> bytes:
+        return os.fsencode(self._workspace)
 
     # --- state -----------------------------------------------------------------------------------------------------
 
@@ -395,19 +348,12 @@ class ScannedWorkspace:
             head=self.timeline.head.head,
             dirty=changed > 0,
             changed=changed,
-            store_bytes=self._store_bytes(),
+            store_bytes=self._size.of(self.timeline.home.objects),
             health=list(self._health),
             writers=[str(user) for user in users(os.fsencode(self._workspace)) if user.writing],
             undo="this is the first state" if first and not changed else "",
             redo="" if self.timeline.head.redo else "nothing was undone",
         )
-
-    def _store_bytes(self) -> int:
-        asked, size = self._size
-        if time.monotonic() - asked > SIZE_EVERY_SECONDS or not asked:
-            size = self.timeline.home.objects.bytes_used()
-            self._size = (time.monotonic(), size)
-        return size
 
     def unmount(self, how: Literal["apply", "keep", "discard"] = "apply", lazy: bool = False) -> UnmountResult:
         """See ``Workspace``. The directory has all changes already; what is unsaved becomes a checkpoint, and
