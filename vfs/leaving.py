@@ -21,6 +21,7 @@ from store.home import Home, WorkspaceStore
 from store.nodes import settled
 from store.refs import CheckpointId, LayerRef
 from vfs.apply import whole as apply
+from vfs.apply.found import found_layer
 from vfs.apply.whole import Applied
 from vfs.base import absence, overlaid
 from vfs.channels.users import users
@@ -203,7 +204,7 @@ def _settle(served: MountedWorkspace, how: How, applied: Applied | None) -> str 
     elif how == "discard":
         head = msgspec.structs.replace(head, head=head.base, redo=(), mounted=False, left=how)
     else:
-        head, kept = applied_head(store, head, applied)
+        head, kept = applied_head(served.home, store, served.opened.host, head, applied)
     store.history.write_head(head, sync=True)
     served.timeline.head = head
     if how != "keep":
@@ -214,7 +215,9 @@ def _settle(served: MountedWorkspace, how: How, applied: Applied | None) -> str 
     return kept
 
 
-def applied_head(store: WorkspaceStore, head: Head, applied: Applied | None) -> tuple[Head, str | None]:
+def applied_head(
+    home: Home, store: WorkspaceStore, host: Host, head: Head, applied: Applied | None
+) -> tuple[Head, str | None]:
     """The head after an apply, whose generation is recorded if it was not yet; and the checkpoint of conflicts."""
     kept: str | None = None
     if applied is not None:
@@ -224,24 +227,28 @@ def applied_head(store: WorkspaceStore, head: Head, applied: Applied | None) -> 
             now = time.time_ns()
             store.generations.append(Generation(applied.generation, written.layer, applied.inverse, now, "apply"))
         if applied.conflicts:
-            kept = _keep_conflicts(store, head, applied.conflicts, applied.inverse)
+            kept = _keep_conflicts(home, store, host, head, applied)
     generation = store.generations.current
-    head = msgspec.structs.replace(head, base=head.head, generation=generation, mounted=False, left="apply")
-
-    return head, kept
+    return msgspec.structs.replace(head, base=head.head, generation=generation, mounted=False, left="apply"), kept
 
 
-def _keep_conflicts(store: WorkspaceStore, head: Head, conflicts: tuple[bytes, ...], inverse: LayerRef) -> str:
+def _keep_conflicts(home: Home, store: WorkspaceStore, host: Host, head: Head, applied: Applied) -> str:
     """A checkpoint of the base as it was found, so that what others put there can be had back."""
-    made = store.history.begin(
-        head.head,
-        kind="outside",
-        label="found below the mount",
-        changed=len(conflicts),
-        generation=store.generations.current,
-        epoch=head.epoch,
-        next_ino=head.next_ino,
-        outside=conflicts,
-        layer=inverse,
-    )
+    layer = applied.inverse
+    with home.objects.sealing():
+        if applied.found:
+            apply.open_attic(host, store.attic_dir)
+            inverse = View.load(home.pages, host, home.objects, layer)
+            layer = found_layer(inverse, applied.found, host, home.pages, home.objects)
+        made = store.history.begin(
+            head.head,
+            kind="outside",
+            label="found below the mount",
+            changed=len(applied.conflicts),
+            generation=store.generations.current,
+            epoch=head.epoch,
+            next_ino=head.next_ino,
+            outside=applied.conflicts,
+            layer=layer,
+        )
     return made.id

@@ -70,12 +70,14 @@ def catch_up(home: Home, store: WorkspaceStore, base_fd: int, notes: list[str]) 
     head = store.history.read_head()
     if applied is not None:
         assert head is not None, "what was applied had a head"
-        head, _ = leaving.applied_head(store, head, applied)
+        head, _ = leaving.applied_head(home, store, host, head, applied)
         store.history.write_head(head, sync=True)
+        for epoch in store.epochs():  # of the generation that has ended: all in them is in the base now
+            os.unlink(store.journal_path(epoch))
         notes.append("an apply that had been interrupted was finished")
     leaving.finish(home, store, host, base_fd, applied)
     apply.open_attic(host, store.attic_dir)
-    if applied is None and head is not None and not store.epochs() and head.head == head.base:
+    if head is not None and not store.epochs() and head.head == head.base:
         found = absence.look(home, store, host, head, time.time_ns())
         if found is not None:
             notes.append(found.note)

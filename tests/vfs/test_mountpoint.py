@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -176,6 +177,21 @@ def test_mounting_where_nothing_can_be_mounted(point: Path) -> None:
             mountpoint.mount(os.fsencode(point / "file"))
     finally:
         (point / "file").unlink()
+
+
+@mounted
+@pytest.mark.root
+def test_somebody_who_only_looks_is_waited_for(point: Path) -> None:
+    server = Server(point)
+    try:
+        held = open(point / "f", "w")
+        looked = threading.Timer(0.2, held.close)
+        looked.start()
+        mountpoint.unmount(os.fsencode(point))
+        looked.join()
+        assert mountinfo.mount_at(os.fsencode(point)) is None
+    finally:
+        server.close()
 
 
 @mounted

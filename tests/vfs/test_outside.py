@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import stat
+import time
 
 import pytest
 
@@ -13,7 +14,9 @@ from store.disk import Disk
 from store.errors import DamagedError
 from tests.vfs.applying import run, step_of
 from tests.vfs.overlay import Overlay, World, assert_same, random_base, random_change, snapshot
+from vfs.apply.record import Explained
 from vfs.base import outside
+from vfs.base.known import KNOWN_VERSION, KnownFile, load, remember, save
 from vfs.base.survey import Surveyed, renew
 from vfs.trees.translate import Step, translate, translate_all
 from vfs.trees.view import View
@@ -48,7 +51,17 @@ def written(world, known=()):
     view = tree.seal()
     applied = run(world, view)
     step = step_of(world, view, applied)
-    return view, [step], outside.remember(world.host, known, step.inverse, applied.written)
+    return view, [step], remembered(world, known, step, applied)
+
+
+def remembered(world, known, step, applied, later_ns=1_000_000_000):
+    """What is known after an apply, remembered so much later that its files are not young any more."""
+
+    def now_ns():
+        return time.time_ns() + later_ns
+
+    inverse = step.inverse
+    return remember(world.host, world.contents, known, inverse, applied.written, applied.stamps, now_ns)
 
 
 def ended(world, known, generation=1):
@@ -173,7 +186,7 @@ def test_what_is_known_moves_along_with_later_applies(world):
     second = tree.seal()
     applied = run(world, second)
     steps.append(step_of(world, second, applied))
-    known = outside.remember(world.host, known, steps[1].inverse, applied.written)
+    known = remembered(world, known, steps[1], applied)
     assert [one.path for one in known] == [b"a", b"moved/inner/file", b"moved/link", b"src/deep/new"]
     assert ended(world, known, 2)[0] is None
     put(world, "a", "edited")
@@ -202,7 +215,7 @@ def test_random_meddling(tmp_path, seed):
     was = snapshot(view, world.contents)
     applied = run(world, view)
     steps = [step_of(world, view, applied)]
-    known = outside.remember(world.host, [], steps[0].inverse, applied.written)
+    known = remembered(world, [], steps[0], applied)
     for one in known:
         full = os.path.join(os.fsencode(world.base), one.path)
         roll = rng.random()
@@ -225,16 +238,16 @@ def test_random_meddling(tmp_path, seed):
 def test_saving(world, tmp_path):
     _, _, known = written(world)
     path = os.fsencode(tmp_path / "known")
-    assert outside.load(path).known == ()
-    outside.save(path, 3, known, Disk())
-    assert outside.load(path) == outside.KnownFile(outside.KNOWN_VERSION, 3, tuple(known))
+    assert load(path).known == ()
+    save(path, 3, known, Disk())
+    assert load(path) == KnownFile(KNOWN_VERSION, 3, tuple(known))
     with open(path, "r+b") as file:
         data = bytearray(file.read())
         data[len(data) // 2] ^= 1
         file.seek(0)
         file.write(data)
     with pytest.raises(DamagedError):
-        outside.load(path)
+        load(path)
 
 
 # The survey
@@ -269,7 +282,74 @@ def test_what_plyfs_did_itself_is_explained(world, tmp_path):
     put(world, "src/a", "edited")
     put(world, "src/deep/b", "edited")
     put(world, "top", "edited")
-    assert renew(world.host, index, Disk(), explained=[b"src/deep", b"top"]) == [Surveyed(b"src/a", "changed")]
+    explained = Explained(moved=(b"src/deep",), paths=(b"top",))
+    assert renew(world.host, index, Disk(), explained=explained) == [Surveyed(b"src/a", "changed")]
+
+
+def surveyed(world, tmp_path, tree, meddle):
+    """What a survey finds after an apply of ``tree`` and a change by somebody else."""
+    index = os.fsencode(tmp_path / "survey")
+    renew(world.host, index, Disk())
+    applied = run(world, tree.seal())
+    meddle()
+    return renew(world.host, index, Disk(), explained=applied.explained)
+
+
+def test_what_an_apply_did_is_explained_and_no_more(world, tmp_path):
+    os.link(world.base + "/other/c", world.base + "/src/c")
+    os.link(world.base + "/src/deep/b", world.base + "/top2")
+    os.makedirs(world.base + "/replaced/inner")
+    put(world, "replaced/inner/old", "old")
+    put(world, "replaced/kept", "kept")
+    os.makedirs(world.base + "/going")
+    put(world, "going/along", "1")
+    tree = Overlay(world)
+    tree.remove(b"src/c")
+    tree.chmod(b"top2", 0o600)
+    tree.link(b"top", b"top3")
+    tree.write(b"src/a", b"by plyfs")
+    tree.remove(b"replaced")
+    tree.mkdir(b"replaced")
+    tree.write(b"replaced/kept", b"by plyfs")
+    tree.mkdir(b"made")
+    tree.mkdir(b"made/inner")
+    tree.write(b"made/inner/file", b"by plyfs")
+    tree.rename(b"going", b"made/gone")
+
+    def meddle():
+        put(world, "made/theirs", "1")
+        put(world, "made/inner/theirs", "1")
+        os.mkdir(world.base + "/made/folder")
+        put(world, "made/folder/x", "in a folder that is named")
+        put(world, "replaced/theirs", "1")
+        put(world, "other/theirs", "1")
+
+    assert {(row.path, row.what) for row in surveyed(world, tmp_path, tree, meddle)} == {
+        (b"made/theirs", "created"),
+        (b"made/inner/theirs", "created"),
+        (b"made/folder", "created"),
+        (b"replaced/theirs", "created"),
+        (b"other/theirs", "created"),
+    }
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_applies_explain_themselves(tmp_path, seed):
+    world = World(os.fspath(tmp_path / "w"))
+    rng = random.Random(seed)
+    random_base(world, rng, 40)
+    index = os.fsencode(tmp_path / "survey")
+    renew(world.host, index, Disk())
+    explained = Explained()
+    for generation in range(3):
+        tree = Overlay(world, generation=generation)
+        for _ in range(10):
+            random_change(tree, rng)
+        applied = run(world, tree.seal())
+        if applied is not None:
+            explained |= applied.explained
+    assert renew(world.host, index, Disk(), explained=explained) == []
+    world.close()
 
 
 def test_a_survey_can_be_stopped_and_survives_a_torn_index(world, tmp_path):

@@ -13,10 +13,19 @@ from store.format import Attributes, Directory, Regular, Special, Symlink
 
 if TYPE_CHECKING:
     from store.nodes import Page
-    from vfs.apply.record import Fix, Out, Put, Written
+    from vfs.apply.record import Fix, Out, Put
 
 Leaf: TypeAlias = Regular | Symlink | Special
 """What is not a directory."""
+
+
+def with_attributes(inode: Leaf, attributes: Attributes) -> Leaf:
+    """``inode`` with other attributes."""
+    if isinstance(inode, Regular):
+        return Regular(attributes, inode.content)
+    if isinstance(inode, Symlink):
+        return Symlink(attributes, inode.target)
+    return Special(attributes, inode.file_type, inode.rdev)
 
 
 class StageDirectory(NamedTuple):
@@ -40,6 +49,14 @@ class StageLink(NamedTuple):
     base: bytes
 
 
+class Wrote(NamedTuple):
+    """``path`` gets what is staged at ``slot``."""
+
+    path: bytes
+    slot: bytes
+    inode: Leaf
+
+
 class AtticCopy(NamedTuple):
     """A copy, called ``name`` in the attic's folder, of the file that the base has at ``base``."""
 
@@ -52,9 +69,7 @@ Staged: TypeAlias = StageDirectory | StageLeaf | StageLink | AtticCopy
 
 @dataclass
 class Draft:
-    """A plan being made; see ``apply_record.Plan``. Paths of ``staged`` and sources of ``puts`` are in the staging
-    directory.
-    """
+    """A plan being made; see ``record.Plan``. Paths of ``staged`` and sources of ``puts`` are in staging."""
 
     staged: list[Staged] = field(default_factory=list)
     outs: list[Out] = field(default_factory=list)
@@ -64,7 +79,9 @@ class Draft:
     directories: list[Fix] = field(default_factory=list)
     conflicts: list[bytes] = field(default_factory=list)
     lost: list[bytes] = field(default_factory=list)
-    written: list[Written] = field(default_factory=list)
+    written: list[Wrote] = field(default_factory=list)
+    made: list[bytes] = field(default_factory=list)
+    shared: set[int] = field(default_factory=set)
     inverse: tuple[Directory, Page | None] | None = None
 
     @property

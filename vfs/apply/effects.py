@@ -9,10 +9,12 @@ Tests replace ``Effects.step`` to stop after any effect. Concurrency: one thread
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import stat
 from collections import OrderedDict
+from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from blake3 import blake3
@@ -129,10 +131,12 @@ class Effects:
 
         self._do(effect, (site, parent(path)[0]))
 
-    def make_file(self, site: Site, path: bytes, content: Content, contents: Contents, attributes: Attributes) -> None:
-        """A new regular file, complete."""
+    def make_file(
+        self, site: Site, path: bytes, content: Content, contents: Contents, attributes: Attributes
+    ) -> os.stat_result:
+        """A new regular file, complete; what became of it."""
 
-        def effect() -> None:
+        def effect() -> os.stat_result:
             at, name = site.at(path)
             fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=at)
             try:
@@ -144,10 +148,11 @@ class Effects:
                     raise
                 self._set(f"/proc/self/fd/{fd}", os.fstat(fd), attributes, path)
                 os.utime(fd, ns=(attributes.mtime_ns, attributes.mtime_ns))
+                return os.fstat(fd)
             finally:
                 os.close(fd)
 
-        self._do(effect)
+        return self._do(effect)
 
     def symlink(self, site: Site, path: bytes, target: bytes) -> None:
         """A new symbolic link."""
@@ -202,12 +207,14 @@ class Effects:
     # Moving and removing
 
     def move(self, site: Site, path: bytes, target_site: Site, target: bytes) -> None:
-        """rename(2); across file systems a copy that takes its place by rename, then the removal of the original."""
+        """rename(2) that replaces nothing; across file systems a copy that takes its place by rename, then the removal
+        of the original. Raises FileExistsError if there is something.
+        """
 
         def effect() -> None:
             source, name = site.at(path)
             fd, target_name = target_site.at(target)
-            os.rename(name, target_name, src_dir_fd=source, dst_dir_fd=fd)
+            rename_exclusively(source, name, fd, target_name)
 
         try:
             self._do(effect, (site, parent(path)[0]), (target_site, parent(target)[0]), (site, path))
@@ -343,6 +350,33 @@ class Effects:
             self._do(lambda: self.disk.syncfs(fd))
         finally:
             os.close(fd)
+
+
+RENAME_NOREPLACE = 1
+
+UNSUPPORTED = (errno.EINVAL, errno.ENOSYS)
+"""How file systems (some network ones) and systems say that they cannot rename without replacing."""
+
+
+@cache
+def _c_library() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def rename_exclusively(source_fd: int, source: bytes, target_fd: int, target: bytes) -> None:
+    """renameat2(2) with RENAME_NOREPLACE; where that cannot be had, a look and then rename(2)."""
+    renameat2 = getattr(_c_library(), "renameat2", None)  # not in old C libraries
+    if renameat2 is not None and not renameat2(source_fd, source, target_fd, target, RENAME_NOREPLACE):
+        return
+    number = errno.ENOSYS if renameat2 is None else ctypes.get_errno()
+    if number not in UNSUPPORTED:
+        raise OSError(number, os.strerror(number), os.fsdecode(source), None, os.fsdecode(target))
+    try:
+        os.stat(target, dir_fd=target_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        os.rename(source, target, src_dir_fd=source_fd, dst_dir_fd=target_fd)
+        return
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fsdecode(target))
 
 
 def _beside(path: bytes, kind: bytes) -> bytes:

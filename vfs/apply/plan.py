@@ -33,10 +33,10 @@ from store.format import (
 )
 from store.refs import Ino
 from vfs.apply.claims import Claims
-from vfs.apply.draft import AtticCopy, Draft, Leaf, StageDirectory, StageLeaf, StageLink
+from vfs.apply.draft import AtticCopy, Draft, Leaf, StageDirectory, StageLeaf, StageLink, Wrote, with_attributes
 from vfs.apply.inverse import Inverse
 from vfs.apply.links import Group, Links
-from vfs.apply.record import Fix, Out, Put, Written
+from vfs.apply.record import Fix, Out, Put
 from vfs.errors import FsError
 from vfs.trees.host import Host, below, parent
 from vfs.trees.view import Present, View, join
@@ -238,26 +238,27 @@ class Planner:
 
     def _new_leaf(self, path: bytes, entry: Leaf, wanted: Attributes, inside: bytes | None) -> None:
         slot = self._new(path, inside, is_directory=False)
-        inode = _with(entry, wanted)
+        inode = with_attributes(entry, wanted)
         self.draft.staged.append(StageLeaf(slot, inode))
-        self._wrote(path, inode)
+        self._wrote(path, slot, inode)
 
     def _new(self, path: bytes, inside: bytes | None, is_directory: bool) -> bytes:
         """Where in staging the new object for ``path`` is made."""
         if inside is not None:
+            self.draft.made.append(path)
             return join(inside, parent(path)[1])
         slot = self._slot(b"s")
         self.draft.puts.append(Put(path, slot))
         self._arrived(path, is_directory)
         return slot
 
-    def _wrote(self, path: bytes, inode: Leaf) -> None:
+    def _wrote(self, path: bytes, slot: bytes, inode: Leaf) -> None:
         if not isinstance(inode, Regular) or isinstance(inode.content, Inline | Blob):
-            self.draft.written.append(Written(path, inode))
+            self.draft.written.append(Wrote(path, slot, inode))
         elif isinstance(inode.content, Chunked):
             pieces = self.contents.chunks(inode.content).pieces
             if not any(isinstance(piece, OriginPiece) for piece in pieces):
-                self.draft.written.append(Written(path, inode))
+                self.draft.written.append(Wrote(path, slot, inode))
 
     # What the base loses and gets
 
@@ -318,6 +319,7 @@ class Planner:
         still look into the link table; copies do not, and then the inverse has to name them all.
         """
         self.inverse.shared(base, status)
+        self.draft.shared.add(status.st_ino)
         if remote:
             self._copied_links[self.host.ino(status)] = status
 
@@ -366,7 +368,10 @@ class Planner:
         assert status is not None
         self._check(base, status)
         if not _equal(wanted, self._now(base, status)):
-            self.draft.fixes.append(Fix(path, stat.S_IFMT(status.st_mode), wanted))
+            size = status.st_size if stat.S_ISREG(status.st_mode) else -1
+            self.draft.fixes.append(Fix(path, stat.S_IFMT(status.st_mode), wanted, size, status.st_mtime_ns))
+            if status.st_nlink > 1 and size >= 0:
+                self.draft.shared.add(status.st_ino)
             self.inverse.touched(base, status, wanted.mtime_ns)
 
     # Hard links
@@ -385,10 +390,11 @@ class Planner:
 
     def _link(self, path: bytes, group: Group) -> None:
         """A new name for a group's inode."""
-        self.draft.puts.append(Put(path, self._group_slot(group), link=True))
+        slot = self._group_slot(group)
+        self.draft.puts.append(Put(path, slot, link=True))
         self._arrived(path, is_directory=False)
         if group.kept is None:
-            self._wrote(path, group.inode)
+            self._wrote(path, slot, group.inode)
 
     def _group_slot(self, group: Group) -> bytes:
         if group.slot is None:
@@ -400,6 +406,7 @@ class Planner:
                 status = self.claims.status(group.kept)
                 assert status is not None
                 self.inverse.shared(group.kept, status)
+                self.draft.shared.add(status.st_ino)
         return group.slot
 
     def _other_names(self) -> None:
@@ -449,14 +456,6 @@ class Planner:
 
 def _equal(a: Attributes, b: Attributes) -> bool:
     return (a.mode, a.uid, a.gid, a.mtime_ns, a.xattrs) == (b.mode, b.uid, b.gid, b.mtime_ns, b.xattrs)
-
-
-def _with(entry: Leaf, attributes: Attributes) -> Leaf:
-    if isinstance(entry, Regular):
-        return Regular(attributes, entry.content)
-    if isinstance(entry, Symlink):
-        return Symlink(attributes, entry.target)
-    return Special(attributes, entry.file_type, entry.rdev)
 
 
 def _depth(path: bytes) -> int:

@@ -24,7 +24,7 @@ from store.refs import LayerRef
 if TYPE_CHECKING:
     from vfs.apply.effects import Effects
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 
 STAGE_PREFIX = b".plyfs-apply-"
 """The staging directory's name in the base's top directory, before the apply's id."""
@@ -51,25 +51,54 @@ class Put(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=Tr
 
 
 class Fix(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """Attributes to set at ``path``, if there is something of that ``file_type`` (S_IFMT's part of the mode)."""
+    """Attributes to set at ``path``, if there is something of that ``file_type`` (S_IFMT's part of the mode). ``size``
+    and ``mtime_ns`` are a regular file's when planned, -1 if that does not matter.
+    """
 
     path: bytes
     file_type: int
     attributes: Attributes
+    size: int = -1
+    mtime_ns: int = 0
 
 
 class Written(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """What an apply wrote at ``path``. ``outside`` compares it with what is there later."""
+    """What an apply wrote at ``path``, as it was when it had been staged; ``ino`` is the host's. ``known`` compares it
+    with what is there in the end.
+    """
 
     path: bytes
     inode: Regular | Symlink | Special
+    ino: int
+    ctime_ns: int
+
+
+class Explained(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag="explained"):
+    """What plyfs itself did to the base, for ``survey``: ``paths`` came or were changed, all below ``moved`` came with
+    it, all below ``gone`` went. ``inodes`` (the host's numbers) were changed whatever their names are.
+    """
+
+    paths: tuple[bytes, ...] = ()
+    moved: tuple[bytes, ...] = ()
+    gone: tuple[bytes, ...] = ()
+    inodes: tuple[int, ...] = ()
+
+    def __or__(self, other: Explained) -> Explained:
+        return Explained(
+            tuple(sorted({*self.paths, *other.paths})),
+            tuple(sorted({*self.moved, *other.moved})),
+            tuple(sorted({*self.gone, *other.gone})),
+            tuple(sorted({*self.inodes, *other.inodes})),
+        )
 
 
 class Plan(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     """All that has to be done after staging, in order. ``directories`` come last, deepest first, the top as the last.
 
     Paths of ``puts``, ``fixes`` and ``directories`` are those that things have in the tree; of ``outs`` those that
-    they have in the old base. A path that begins with the staging directory's name is in there.
+    they have in the old base. A path that begins with the staging directory's name is in there. ``made`` are the paths
+    that new directories bring along, and ``shared`` the host's numbers of inodes that get or lose names. The base
+    was first looked at at ``began_ns``, by the clock that stamps files.
     """
 
     version: int
@@ -84,6 +113,9 @@ class Plan(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=T
     conflicts: tuple[bytes, ...]
     lost: tuple[bytes, ...]
     written: tuple[Written, ...]
+    made: tuple[bytes, ...]
+    shared: tuple[int, ...]
+    began_ns: int
 
     @property
     def stage(self) -> bytes:
@@ -157,26 +189,27 @@ class Record:
     def _progress(self, plan: Plan) -> bytes:
         return os.path.join(self.path, b"progress-" + plan.id.encode())
 
-    def note(self, plan: Plan, word: bytes, path: bytes = b"", sync: bool = False) -> None:
+    def note(self, plan: Plan, word: bytes, *paths: bytes, sync: bool = False) -> None:
         """Add a line to the progress."""
         self._effects.step()
         fd = os.open(self._progress(plan), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            self._effects.disk.write_all(fd, word + b" " + path.hex().encode() + b"\n")
+            line = b" ".join([word, *(path.hex().encode() for path in paths)])
+            self._effects.disk.write_all(fd, line + b"\n")
             if sync:
                 self._effects.disk.sync_file(fd)
                 self._effects.disk.sync_dir(self.path)
         finally:
             os.close(fd)
 
-    def progress(self, plan: Plan) -> list[tuple[bytes, bytes]]:
-        """(word, path) of each whole line."""
+    def progress(self, plan: Plan) -> list[tuple[bytes, list[bytes]]]:
+        """(word, paths) of each whole line."""
         try:
             lines = read_file(self._progress(plan)).split(b"\n")[:-1]
         except FileNotFoundError:
             return []
-        rows = (line.partition(b" ") for line in lines)
-        return [(word, bytes.fromhex(path.decode())) for word, _, path in rows]
+        rows = (line.split(b" ") for line in lines)
+        return [(word, [bytes.fromhex(path.decode()) for path in paths]) for word, *paths in rows]
 
     def end(self, plan: Plan | None) -> None:
         """Nothing is left to do. Each step is durable before the next: an intent without its plan would have the

@@ -57,9 +57,14 @@ class Grounds:
             self._attic = None
 
 
-def make_staged(grounds: Grounds, staged: Iterable[Staged], contents: Contents, effects: Effects) -> None:
-    """Make everything that a plan needs. Raises NoSpaceError, FsError or DamagedError; then ``clear_staged``."""
+def make_staged(
+    grounds: Grounds, staged: Iterable[Staged], contents: Contents, effects: Effects
+) -> dict[bytes, os.stat_result]:
+    """Make everything that a plan needs. Raises NoSpaceError, FsError or DamagedError; then ``clear_staged``. Returns
+    what became of each ``StageLeaf``, by its path.
+    """
     base = grounds.base
+    made: dict[bytes, os.stat_result] = {}
     effects.mkdir(base, grounds.stage_name)
     directories: list[tuple[bytes, Attributes]] = []
     for item in staged:
@@ -67,7 +72,7 @@ def make_staged(grounds: Grounds, staged: Iterable[Staged], contents: Contents, 
             effects.mkdir(base, grounds.stage(item.path))
             directories.append((grounds.stage(item.path), item.attributes))
         elif isinstance(item, StageLeaf):
-            _make_leaf(grounds, item, contents, effects)
+            made[item.path] = _make_leaf(grounds, item, contents, effects)
         elif isinstance(item, StageLink):
             effects.link(base, item.base, base, grounds.stage(item.path))
         else:
@@ -77,18 +82,21 @@ def make_staged(grounds: Grounds, staged: Iterable[Staged], contents: Contents, 
         effects.set_attributes(base, path, attributes)
     effects.sync(base)
     effects.sync(grounds.attic)
+    return made
 
 
-def _make_leaf(grounds: Grounds, item: StageLeaf, contents: Contents, effects: Effects) -> None:
+def _make_leaf(grounds: Grounds, item: StageLeaf, contents: Contents, effects: Effects) -> os.stat_result:
     base, path, inode = grounds.base, grounds.stage(item.path), item.inode
     if isinstance(inode, Regular):
-        effects.make_file(base, path, inode.content, contents, inode.attributes)
-        return
+        return effects.make_file(base, path, inode.content, contents, inode.attributes)
     if isinstance(inode, Symlink):
         effects.symlink(base, path, inode.target)
     else:
         effects.mknod(base, path, inode.file_type, inode.rdev)
     effects.set_attributes(base, path, inode.attributes)
+    status = base.stat(path)
+    assert status is not None, "it was made just now"
+    return status
 
 
 def clear_staged(grounds: Grounds, mtime_ns: int, effects: Effects) -> None:

@@ -13,18 +13,22 @@ Concurrency: one thread; nobody else writes to the base, or its change is found 
 from __future__ import annotations
 
 import os
+import stat
+import tempfile
+import time
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from store.format import FORMAT_VERSION, Layer, encode
+from store.format import FORMAT_VERSION, Attributes, Layer, Origin, encode
 from store.refs import LayerRef
-from vfs.apply.draft import Draft
+from vfs.apply.draft import Draft, Wrote, with_attributes
 from vfs.apply.effects import Effects
 from vfs.apply.plan import Planner
-from vfs.apply.record import PLAN_VERSION, STAGE_PREFIX, Fix, Plan, Record, Written
+from vfs.apply.record import PLAN_VERSION, STAGE_PREFIX, Explained, Fix, Plan, Record, Written
 from vfs.apply.run import Runner, abort
 from vfs.apply.stage import Grounds, make_staged
+from vfs.trees.racy import RACY_NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,7 +58,10 @@ class Applied(msgspec.Struct, frozen=True):
     the folder with what was displaced. ``count`` paths were written, moved or removed. ``conflicts`` changed below the
     mount: what was found there is in the attic (and so in ``inverse``, if the plan knew it). ``lost`` could not be
     written, because the base file that they cite was changed below the mount. ``notes`` tells what the system refused
-    to set. ``written`` is for ``outside``; ``touched``, at and below which the base is not what it was, for ``survey``.
+    to set. ``written`` and ``stamps`` (what each inode was after the last thing that was done to it, by the host's
+    number; None for an apply that was resumed) are for ``known``, ``explained`` is for ``survey``. ``found`` is where
+    what somebody else made of the paths in ``conflicts`` is now, in terms of the next generation, if it is not in the
+    inverse.
     """
 
     generation: int
@@ -65,7 +72,9 @@ class Applied(msgspec.Struct, frozen=True):
     lost: tuple[bytes, ...]
     notes: tuple[str, ...]
     written: tuple[Written, ...]
-    touched: tuple[bytes, ...]
+    stamps: dict[int, os.stat_result] | None
+    explained: Explained
+    found: dict[bytes, Origin]
 
 
 def plan_apply(
@@ -88,6 +97,15 @@ def plan_apply(
         return not same_mount or status.st_dev != attic
 
     return Planner(view, host, contents, view.generation + 1, is_remote, since_ns, presented or {}).run()
+
+
+def _now_ns(directory: bytes) -> int:
+    """The time that a file changed now gets: the kernel stamps files by a clock of its own."""
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            return os.fstat(file.fileno()).st_ctime_ns
+    except OSError:  # it is full, say
+        return time.time_ns() - RACY_NS
 
 
 def _mount_id(fd: int) -> bytes:
@@ -126,6 +144,7 @@ def apply(
     After success: record the generation, then call ``finish``, then ``open_attic``.
     """
     effects = effects or Effects()
+    began_ns = _now_ns(attic_dir)
     draft = plan_apply(view, host, contents, attic_dir, since_ns, presented)
     if draft.empty:
         return None
@@ -138,21 +157,29 @@ def apply(
         record.begin(grounds.stage_name, attic, mtime_ns)
         try:
             grounds.make_attic(effects)
-            make_staged(grounds, draft.staged, contents, effects)
-            plan = _plan(draft, view, objects, name, attic)
+            made = make_staged(grounds, draft.staged, contents, effects)
+            plan = _plan(draft, made, began_ns, view, host, objects, name)
             record.commit(plan)
         except Exception:
             if record.plan() is None:
                 abort(grounds, mtime_ns, record, effects)
             raise
-        applied = _carry_out(plan, grounds, record, effects)
+        applied = _carry_out(plan, grounds, record, effects, resumed=False)
     finally:
         grounds.close()
     host.forget_names()
     return applied
 
 
-def _plan(draft: Draft, view: View, objects: NodeStore, name: str, attic: int) -> Plan:
+def _plan(
+    draft: Draft,
+    made: Mapping[bytes, os.stat_result],
+    began_ns: int,
+    view: View,
+    host: Host,
+    objects: NodeStore,
+    name: str,
+) -> Plan:
     """The committed form of ``draft``; the inverse's layer is stored durably."""
     assert draft.inverse is not None
     root, links = draft.inverse
@@ -165,7 +192,7 @@ def _plan(draft: Draft, view: View, objects: NodeStore, name: str, attic: int) -
         PLAN_VERSION,
         name,
         view.generation,
-        attic,
+        view.generation + 1,
         tuple(draft.outs),
         tuple(draft.puts),
         (*draft.fixes, *staged),
@@ -173,19 +200,46 @@ def _plan(draft: Draft, view: View, objects: NodeStore, name: str, attic: int) -
         inverse,
         tuple(draft.conflicts),
         tuple(draft.lost),
-        tuple(draft.written),
+        tuple(_written(one, made[one.slot], stage, host) for one in draft.written),
+        tuple(draft.made),
+        tuple(sorted(draft.shared)),
+        began_ns,
     )
 
 
-def _carry_out(plan: Plan, grounds: Grounds, record: Record, effects: Effects) -> Applied:
-    conflicts = Runner(plan, grounds, record, effects).run()
-    count = len(plan.outs) + len(plan.puts) + len(plan.fixes)
-    found = tuple(dict.fromkeys((*plan.conflicts, *conflicts)))
-    notes = tuple(effects.refused)
-    touched = {out.path for out in plan.outs} | {put.path for put in plan.puts} | {fix.path for fix in plan.fixes}
+def _written(one: Wrote, status: os.stat_result, stage: bytes, host: Host) -> Written:
+    """``one`` as it was staged: the base need not take every attribute as it was wanted."""
+    xattrs = one.inode.attributes.xattrs
+    if xattrs:
+        xattrs = host.xattrs(Origin(0, stage + b"/" + one.slot))
+    mode, mtime_ns, ctime_ns = stat.S_IMODE(status.st_mode), status.st_mtime_ns, status.st_ctime_ns
+    got = Attributes(host.ino(status), mode, status.st_uid, status.st_gid, mtime_ns, ctime_ns, xattrs)
+    return Written(one.path, with_attributes(one.inode, got), status.st_ino, ctime_ns)
+
+
+def _carry_out(plan: Plan, grounds: Grounds, record: Record, effects: Effects, resumed: bool) -> Applied:
+    runner = Runner(plan, grounds, record, effects)
+    conflicts = runner.run()
     return Applied(
-        plan.generation, plan.inverse, plan.attic, count, found, plan.lost, notes, plan.written, tuple(sorted(touched))
+        plan.generation,
+        plan.inverse,
+        plan.attic,
+        len(plan.outs) + len(plan.puts) + len(plan.fixes),
+        tuple(dict.fromkeys((*plan.conflicts, *conflicts))),
+        plan.lost,
+        tuple(effects.refused),
+        plan.written,
+        None if resumed else runner.stamps,
+        _explained(plan, conflicts),
+        runner.found,
     )
+
+
+def _explained(plan: Plan, conflicts: list[bytes]) -> Explained:
+    paths = {put.path for put in plan.puts} | {fix.path for fix in plan.fixes} | {*plan.made, *conflicts}
+    moved = {put.path for put in plan.puts if put.source.startswith(b"m")}
+    gone = {out.path for out in plan.outs}
+    return Explained(tuple(sorted(paths)), tuple(sorted(moved)), tuple(sorted(gone)), plan.shared)
 
 
 def resume(work: bytes, base_fd: int, attic_dir: bytes, effects: Effects | None = None) -> Applied | None:
@@ -200,7 +254,7 @@ def resume(work: bytes, base_fd: int, attic_dir: bytes, effects: Effects | None 
     if plan is not None:
         grounds = Grounds(base_fd, plan.stage, attic_dir, plan.attic)
         try:
-            return _carry_out(plan, grounds, record, effects)
+            return _carry_out(plan, grounds, record, effects, resumed=True)
         finally:
             grounds.close()
     record.sweep()

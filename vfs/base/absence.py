@@ -21,8 +21,9 @@ from store.disk import read_file
 from store.generations import Generation
 from store.history import Head
 from store.home import Home, WorkspaceStore
+from vfs.apply.record import Explained
 from vfs.apply.whole import Applied
-from vfs.base import outside
+from vfs.base import known, outside
 from vfs.opening import base_root, store_layer
 from vfs.trees.contents import Contents
 from vfs.trees.host import Host
@@ -30,12 +31,6 @@ from vfs.trees.view import View
 
 SURVEY_DELAY_SECONDS = 3.0
 """How long after the start the survey begins: what starts with a mount has the disk first."""
-
-
-class Explained(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag="explained"):
-    """Paths that plyfs itself changed since the survey was made."""
-
-    paths: tuple[bytes, ...]
 
 
 class Outside(NamedTuple):
@@ -54,20 +49,22 @@ def applied(home: Home, store: WorkspaceStore, host: Host, done: Applied) -> Non
     crash in between would else leave what an earlier one wrote. Can be done twice. Raises NoSpaceError.
     """
     path = _file(store, b"known")
-    before = outside.load(path)
+    before = known.load(path)
     if before.generation <= done.generation:
         inverse = View.load(home.pages, host, home.objects, done.inverse)
-        known = before.known if before.generation == done.generation else ()
-        outside.save(path, done.generation + 1, outside.remember(host, known, inverse, done.written), store.disk)
-    paths = {*_explained(store), *done.touched}
-    store.disk.replace(_file(store, b"explained"), msgspec.msgpack.encode(Explained(tuple(sorted(paths)))), sync=False)
+        carried = before.known if before.generation == done.generation else ()
+        contents = Contents(home.objects, host)
+        found = known.remember(host, contents, carried, inverse, done.written, done.stamps)
+        known.save(path, done.generation + 1, found, store.disk)
+    explained = _explained(store) | done.explained
+    store.disk.replace(_file(store, b"explained"), msgspec.msgpack.encode(explained), sync=False)
 
 
-def _explained(store: WorkspaceStore) -> tuple[bytes, ...]:
+def _explained(store: WorkspaceStore) -> Explained:
     try:
-        return msgspec.msgpack.decode(read_file(_file(store, b"explained")), type=Explained).paths
+        return msgspec.msgpack.decode(read_file(_file(store, b"explained")), type=Explained)
     except (FileNotFoundError, msgspec.DecodeError):
-        return ()
+        return Explained()
 
 
 def look(home: Home, store: WorkspaceStore, host: Host, head: Head, now_ns: int) -> Outside | None:
@@ -76,20 +73,22 @@ def look(home: Home, store: WorkspaceStore, host: Host, head: Head, now_ns: int)
     """
     path = _file(store, b"known")
     contents = Contents(home.objects, host)
-    saved = outside.load(path)
+    saved = known.load(path)
     generation = store.generations.current
     since = store.generations.since(saved.generation)
     if [end.cause for end in since] not in ([], ["outside"]):
         return None  # what was written since was never remembered: there was no space for it
     found = outside.look(host, contents, saved.known)
     if not found.changes:
+        if not since and tuple(found.known) != saved.known:  # what was compared by its bytes need not be again
+            known.save(path, generation, found.known, store.disk, sync=False)
         return None
     if since:  # a look that found this was killed before it came to the end
         return _told(home, store, host, head, sorted(change.known.path for change in found.changes), found)
     with home.objects.sealing():
         ended = outside.end_generation(found.changes, generation, host, home.pages, contents, home.objects)
         if ended is None:
-            outside.save(path, generation, found.known, store.disk)
+            known.save(path, generation, found.known, store.disk)
             return None
         store.generations.append(Generation(generation, ended.applied, ended.inverse, now_ns, "outside"))
         return _told(home, store, host, head, ended.paths, found)
@@ -115,7 +114,7 @@ def _told(
         )
     head = msgspec.structs.replace(head, head=made.id, base=made.id, generation=generation, redo=())
     store.history.write_head(head, sync=True)
-    outside.save(_file(store, b"known"), generation, found.known, store.disk)
+    known.save(_file(store, b"known"), generation, found.known, store.disk)
     some = ", ".join(os.fsdecode(path) for path in paths[:3])
     more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
     return Outside(head, f"changed while it was not mounted: {some}{more} (checkpoint {made.id})")
@@ -151,7 +150,7 @@ class Survey:
         index = _file(self._store, b"survey")
         command = [sys.executable, "-P", "-m", "vfs.base.survey", str(self._base_fd), os.fsdecode(index)]
         source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        told = b"\n".join(path.hex().encode() for path in _explained(self._store))
+        told = msgspec.msgpack.encode(_explained(self._store))
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

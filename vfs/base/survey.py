@@ -16,7 +16,7 @@ import stat
 import struct
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -24,6 +24,7 @@ from blake3 import blake3
 
 from store.disk import Disk
 from store.format import Origin
+from vfs.apply.record import Explained
 from vfs.errors import FsError
 from vfs.trees.host import Host, below
 from vfs.trees.view import join
@@ -36,6 +37,11 @@ Rows: TypeAlias = dict[bytes, tuple[int, bytes]]
 """Name to (type as S_IFMT's bits shifted right by 12, digest of the signature; empty for directories)."""
 
 What: TypeAlias = Literal["created", "deleted", "changed"]
+
+
+Before: TypeAlias = Literal["indexed", "absent", "unknown"]
+
+NOTHING = Explained()
 
 
 class Surveyed(NamedTuple):
@@ -70,12 +76,12 @@ def renew(
     path: bytes,
     disk: Disk,
     should_stop: Callable[[], bool] = lambda: False,
-    explained: Collection[bytes] = (),
+    explained: Explained = NOTHING,
 ) -> list[Surveyed] | None:
     """Compare the base with the index at ``path`` and write the index anew; None if it was told to stop.
 
-    Without an index, or with one that cannot be read, nothing has changed. ``explained`` are paths that plyfs itself
-    changed since the index was written: at and below them nothing counts.
+    Without an index, or with one that cannot be read, nothing has changed. What is ``explained`` plyfs itself did since
+    the index was written.
     """
     prepared = path + b".new"
     try:
@@ -85,7 +91,7 @@ def renew(
     fd = disk.create(prepared)
     try:
         with os.fdopen(os.dup(fd), "wb", buffering=1 << 18) as out:
-            found = _Renewal(host, _read(path), out.write, should_stop, frozenset(explained)).run()
+            found = _Renewal(host, _read(path), out.write, should_stop, explained).run()
     finally:
         os.close(fd)
     if found is None:
@@ -104,41 +110,55 @@ class _Renewal:
         old: Iterator[_Directory],
         write: Callable[[bytes], object],
         should_stop: Callable[[], bool],
-        explained: frozenset[bytes],
+        explained: Explained,
     ) -> None:
         self._host = host
         self._old = old
         self._write = write
         self._should_stop = should_stop
-        self._explained = explained
+        self._ours = frozenset(explained.paths)
+        self._moved = frozenset(explained.moved)
+        self._gone = frozenset(explained.gone)
+        self._inodes = frozenset(explained.inodes)
+        self._shared: set[bytes] = set()
+        """Names in the directory that was listed last of inodes that plyfs changed."""
         self._next = next(old, None)
         self._compares = self._next is not None
         self._found: list[Surveyed] = []
 
     def run(self) -> list[Surveyed] | None:
         self._write(MAGIC)
-        waiting = [(b"", self._compares)]
+        waiting: list[tuple[bytes, Before]] = [(b"", "indexed" if self._compares else "unknown")]
         while waiting:
             if self._should_stop():
                 return None
-            path, compares = waiting.pop()
+            path, before = waiting.pop()
             rows = self._rows(path)
             self._frame(_encode(_Directory(path, [(name, *row) for name, row in sorted(rows.items())])))
-            old = self._old_rows(path) if compares else None
+            old = self._old_rows(path) if before == "indexed" else {} if before == "absent" else None
             inner = sorted((name for name, row in rows.items() if row[0] == stat.S_IFDIR >> 12), reverse=True)
             if old is not None:
                 self._compare(path, old, rows)
-            for name in inner:
-                was_there = old is not None and old.get(name, (0, b""))[0] == stat.S_IFDIR >> 12
-                waiting.append((join(path, name), was_there))
+            waiting += [(join(path, name), self._before(join(path, name), name, old)) for name in inner]
         self._frame(END)
         return self._found
+
+    def _before(self, path: bytes, name: bytes, old: Rows | None) -> Before:
+        """What is known of the directory ``path`` from before. One that plyfs made is looked through for what it did
+        not make; one that somebody else made stands for all in it, and so does one that was moved.
+        """
+        if old is None:
+            return "unknown"
+        if old.get(name, (0, b""))[0] == stat.S_IFDIR >> 12:
+            return "indexed"
+        return "absent" if path in self._ours and not _is_below(path, self._moved) else "unknown"
 
     def _frame(self, data: bytes) -> None:
         self._write(len(data).to_bytes(4, "little") + data)
 
     def _rows(self, path: bytes) -> Rows:
         rows: Rows = {}
+        self._shared = set()
         origin = Origin(0, path)
         try:
             listed = self._host.list(origin)
@@ -152,6 +172,8 @@ class _Renewal:
                 status = self._host.stat(below(origin, row.name))
             except FsError:
                 continue
+            if status.st_ino in self._inodes:
+                self._shared.add(row.name)
             facts = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode)
             rows[row.name] = (row.type, blake3(SIGNATURE.pack(*facts)).digest(length=8))
         return rows
@@ -171,19 +193,24 @@ class _Renewal:
     def _compare(self, path: bytes, old: Rows, new: Rows) -> None:
         for name in sorted(old.keys() | new.keys()):
             was, now = old.get(name), new.get(name)
-            if was == now or self._is_explained(join(path, name)):
-                continue
             what: What = "created" if was is None else "deleted" if now is None else "changed"
+            if was == now or self._is_explained(join(path, name), name, what):
+                continue
             self._found.append(Surveyed(join(path, name), what))
 
-    def _is_explained(self, path: bytes) -> bool:
-        if not self._explained:
-            return False
-        while path:
-            if path in self._explained:
-                return True
-            path = path.rpartition(b"/")[0]
-        return False
+    def _is_explained(self, path: bytes, name: bytes, what: What) -> bool:
+        if path in self._ours or _is_below(path, self._moved):
+            return True
+        return _is_below(path, self._gone) if what == "deleted" else what == "changed" and name in self._shared
+
+
+def _is_below(path: bytes, tops: frozenset[bytes]) -> bool:
+    """True if ``path`` is one of ``tops``, or below one."""
+    while tops and path:
+        if path in tops:
+            return True
+        path = path.rpartition(b"/")[0]
+    return False
 
 
 def _read(path: bytes) -> Iterator[_Directory]:
@@ -209,10 +236,10 @@ def _is_whole(fd: int) -> bool:
 
 
 def main() -> None:
-    """``python -m vfs.base.survey BASE_FD INDEX``: explained paths on stdin, found ones as JSON on stdout, in hex."""
+    """``python -m vfs.base.survey BASE_FD INDEX``: explanations on stdin, found paths as JSON on stdout, in hex."""
     take_back_seat()
     fd, index = int(sys.argv[1]), os.fsencode(sys.argv[2])
-    explained = [bytes.fromhex(line) for line in sys.stdin.read().split()]
+    explained = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Explained)
     found = renew(Host({0: fd}), index, Disk(), explained=explained)
     json.dump([one.path.hex() for one in found or ()], sys.stdout)
 

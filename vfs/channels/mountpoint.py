@@ -15,6 +15,7 @@ import shutil
 import socket
 import subprocess
 import threading
+import time
 from typing import Literal
 
 from vfs.channels import mountinfo
@@ -135,11 +136,28 @@ def _hint(said: str) -> str:
     return "use --mode scan if FUSE cannot be had here"
 
 
+BUSY_SECONDS, BUSY_PAUSE_SECONDS = 1.0, 0.02
+"""How long, and how often, unmounting is tried again while somebody looks at something in the mount."""
+
+
 def unmount(point: bytes, *, lazy: bool = False) -> None:
     """Take the mount at ``point`` away. ``lazy`` detaches it at once, also if it is in use or its server is dead.
 
-    Raises BusyError if it is in use and MountError if there is none or what is on top there is not ours.
+    Raises BusyError if it is in use, for more than the moment that a walk through it (by du, an indexer) takes, and
+    MountError if there is none or what is on top there is not ours.
     """
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            _unmount(point, lazy)
+            return
+        except BusyError:
+            if lazy or time.monotonic() > deadline:
+                raise
+            time.sleep(BUSY_PAUSE_SECONDS)
+
+
+def _unmount(point: bytes, lazy: bool) -> None:
     top = mountinfo.mount_at(point)
     if top is not None and not top.is_ours:
         kind = os.fsdecode(top.type)

@@ -21,18 +21,13 @@ from store.disk import Disk, read_file
 from store.format import Attributes, Directory, Regular, Special, Symlink
 from store.frames import frame, scan
 from vfs.scan.ignorerules import NONE, Rules
+from vfs.trees.racy import is_racy
 from vfs.trees.view import join
 
 INDEX_VERSION = 1
 
-RACY_NS = 25_000_000
-"""Two changes within the kernel's clock tick (1 to 10 ms) can leave a file with the same times."""
-
 COMPACT_BYTES = 1 << 20
 """The file is written anew when what was appended is longer than its first frame and this."""
-
-COARSE_RACY_NS = 2_100_000_000
-"""As long as that on file systems that keep whole seconds (FAT: two)."""
 
 Inode: TypeAlias = Regular | Symlink | Special
 Reason: TypeAlias = Literal["ignored", "too big", "unreadable", "another file system", "unsupported"]
@@ -175,12 +170,6 @@ def record_of(status: os.stat_result, entry: Inode, looked_ns: int) -> FileRecor
         is_racy(status, looked_ns),
         entry,
     )
-
-
-def is_racy(status: os.stat_result, looked_ns: int) -> bool:
-    """True if a change after ``looked_ns`` could leave the times as they are: they are too young, or in the future."""
-    coarse = not (status.st_ctime_ns % 1_000_000_000 or status.st_mtime_ns % 1_000_000_000)
-    return status.st_ctime_ns >= looked_ns - (COARSE_RACY_NS if coarse else RACY_NS)
 
 
 class _Directory(msgspec.Struct, array_like=True):

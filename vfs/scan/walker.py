@@ -22,7 +22,8 @@ from store.refs import Ino
 from vfs.scan.ignorerules import MAX_BYTES, Rules
 from vfs.scan.platform import Handle, Platform
 from vfs.scan.repository import GIT, Found, Repositories
-from vfs.scan.statindex import DirectoryRecord, FileRecord, Ignore, Left, Reason, StatIndex, is_racy, kind, now_ns
+from vfs.scan.statindex import DirectoryRecord, FileRecord, Ignore, Left, Reason, StatIndex, kind, now_ns
+from vfs.trees.racy import is_racy
 
 IGNORE = ".gitignore"
 

@@ -357,6 +357,11 @@ class Host:
         self._names.clear()
 
 
+def lost_ino(path: bytes) -> Ino:
+    """A number for a directory whose own is not known, the same every time."""
+    return Ino(HASHED_DEVICE << DEVICE_SHIFT | int.from_bytes(blake3(b"lost:" + path).digest(length=6), "little"))
+
+
 def describe(origin: Origin) -> str:
     """``origin`` for a person."""
     path = os.fsdecode(origin.path) or "."
