@@ -1,7 +1,8 @@
 """Leaving a mount: unmounting it, and what becomes of the changes.
 
 Owns the order of an unmount: nothing of the base changes before the mount is gone, nothing is forgotten before the
-base has it, and a mount that cannot be left is served again as it was.
+base has it, and a mount that cannot be left is served again as it was. What a crash left half done is caught up with
+at the next start.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from vfs.base import absence, overlaid
 from vfs.channels.users import users
 from vfs.errors import FsError
 from vfs.live.tree import Tree
-from vfs.opening import store_layer
+from vfs.opening import check_generations, store_layer
 from vfs.trees.host import Host
 from vfs.trees.view import View, join
 from vfs.workspace import ConflictError, UnmountResult, WorkspaceError
@@ -49,6 +50,28 @@ class Applying(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fiel
 def work_dir(store: WorkspaceStore) -> bytes:
     """Where an apply keeps its record."""
     return os.path.join(store.path, b"apply")
+
+
+def catch_up(home: Home, store: WorkspaceStore, base_fd: int, notes: list[str]) -> None:
+    """Finish, or take back, an apply that a crash interrupted; find what others changed since the last mount."""
+    check_generations(store)
+    work = work_dir(store)
+    host = Host({0: base_fd})
+    applied = apply.resume(work, base_fd, store.attic_dir)
+    head = store.history.read_head()
+    if applied is not None:
+        assert head is not None, "what was applied had a head"
+        head, _ = applied_head(home, store, host, head, applied)
+        store.history.write_head(head, sync=True)
+        for epoch in store.epochs():  # of the generation that has ended: all in them is in the base now
+            os.unlink(store.journal_path(epoch))
+        notes.append("an apply that had been interrupted was finished")
+    finish(home, store, host, base_fd, applied)
+    apply.open_attic(host, store.attic_dir)
+    if head is not None and not store.epochs() and head.head == head.base:
+        found = absence.look(home, store, host, head, time.time_ns())
+        if found is not None:
+            notes.append(found.note)
 
 
 def leave(served: MountedWorkspace, channel: Channel, point: bytes, how: How, lazy: bool) -> UnmountResult:

@@ -17,11 +17,10 @@ from contextlib import nullcontext
 from typing import Literal, Protocol
 
 from store.format import Regular
-from store.home import Home, WorkspaceStore
+from store.home import Home
 from store.nodes import FreshRegular
 from store.refs import CheckpointId
 from vfs import answers, interpreter, leaving
-from vfs.apply import whole as apply
 from vfs.base import absence, overlaid
 from vfs.channel import Channel, Invalidations, Touched
 from vfs.channels.serving import start_channel
@@ -33,12 +32,11 @@ from vfs.live.extents import Extents, read_runs
 from vfs.live.inode import Inode
 from vfs.live.pending import Pending
 from vfs.live.tree import Root
-from vfs.opening import Opened, check_generations, open_store, open_workspace_tree, store_layer
+from vfs.opening import Opened, open_store, open_workspace_tree, store_layer
 from vfs.scan import handover
 from vfs.sealing import Sealing
 from vfs.timeline import Move, Moved, Timeline
 from vfs.trees.contents import Contents
-from vfs.trees.host import Host
 from vfs.trees.verifying import verify
 from vfs.workspace import (
     CheckpointResult,
@@ -59,28 +57,6 @@ MOST_UNREADABLE = 20
 
 TRIES = 4
 """How often a move is worked out anew because the tree changed meanwhile."""
-
-
-def catch_up(home: Home, store: WorkspaceStore, base_fd: int, notes: list[str]) -> None:
-    """Finish, or take back, an apply that a crash interrupted; find what others changed since the last mount."""
-    check_generations(store)
-    work = leaving.work_dir(store)
-    host = Host({0: base_fd})
-    applied = apply.resume(work, base_fd, store.attic_dir)
-    head = store.history.read_head()
-    if applied is not None:
-        assert head is not None, "what was applied had a head"
-        head, _ = leaving.applied_head(home, store, host, head, applied)
-        store.history.write_head(head, sync=True)
-        for epoch in store.epochs():  # of the generation that has ended: all in them is in the base now
-            os.unlink(store.journal_path(epoch))
-        notes.append("an apply that had been interrupted was finished")
-    leaving.finish(home, store, host, base_fd, applied)
-    apply.open_attic(host, store.attic_dir)
-    if head is not None and not store.epochs() and head.head == head.base:
-        found = absence.look(home, store, host, head, time.time_ns())
-        if found is not None:
-            notes.append(found.note)
 
 
 class Options(Protocol):
@@ -132,7 +108,7 @@ class MountedWorkspace:
         store, lock = open_store(self.home, base_fd, self._workspace)
         try:
             self._notes += handover.from_scan(self.home, store, lock, self._workspace)
-            catch_up(self.home, store, base_fd, self._notes)
+            leaving.catch_up(self.home, store, base_fd, self._notes)
             overlaid.begin(store)
             opened = open_workspace_tree(self.home, store, lock, base_fd, time.time_ns, self._notes)
         except BaseException:

@@ -19,7 +19,7 @@ from store.journal import read_journal
 from store.reach import Reach
 from store.refs import CheckpointId, LayerRef
 from vfs.apply.whole import open_attic
-from vfs.mounted import catch_up
+from vfs.leaving import catch_up
 from vfs.roots import Roots
 from vfs.scan import bridge
 from vfs.scan.capture import Present, Scanner
