@@ -24,6 +24,7 @@ from store.journal import read_journal
 from vfs import answers
 from vfs.apply.whole import open_attic
 from vfs.roots import Roots
+from vfs.scan.state import StateFile
 from vfs.trees import diff
 from vfs.trees.contents import Contents
 from vfs.trees.host import Host
@@ -96,6 +97,11 @@ class OfflineWorkspace:
         """True if changes wait in the journal for the next mount."""
         return any(read_journal(self._store.journal_path(epoch)).records for epoch in self._store.epochs())
 
+    def _is_scanned(self) -> bool:
+        """True if the directory was a scanner's last, not a mount's."""
+        state = StateFile(os.path.join(self._store.path, b"scan"), self._home.disk).read()
+        return state is not None and state.generation == self._store.generations.current
+
     def status(self) -> StatusResult:
         """See ``Workspace``. How many paths are unsaved is not known without a mount."""
         head = self._head
@@ -105,7 +111,7 @@ class OfflineWorkspace:
         no = "it is not mounted"
         return StatusResult(
             self._path,
-            "fuse",
+            "scan" if self._is_scanned() else "fuse",
             None,
             False,
             None,

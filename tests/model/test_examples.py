@@ -312,6 +312,42 @@ def test_a_directory_brought_back_beside_what_was_moved_out_of_it():
         rig.check()
 
 
+@pytest.mark.parametrize("part", [b"d", b"c/a"])
+def test_a_directory_with_hard_links_brought_back_beside_itself(part):
+    """The tree has more names for an inode than the base: when as many as the base has are gone, others are left."""
+    with served(LINKED) as rig:
+        base = rig.head
+        above, _, name = part.rpartition(b"/")
+        rig.rename(above, name, b"", b"e")
+        rig.restore_paths(base, [part])
+        rig.check()
+        names = sorted(node(rig, b"e").entries)
+        for name in names:
+            if node(rig, b"e/" + name).kind == REG:
+                rig.write(*file(rig, part + b"/" + name), 0, b"changed")
+                rig.remove(b"e", name, False)
+        rig.check()
+        rig.checkpoint()
+        rig.crash()
+        rig.check()
+
+
+def test_a_directory_with_hard_links_kept_beside_where_it_was():
+    with served(LINKED) as rig:
+        base = rig.head
+        rig.rename(b"", b"d", b"", b"e")
+        rig.checkpoint()
+        rig.restore_paths(base, [b"d"])
+        rig.write(*file(rig, b"e/c"), 0, b"changed")
+        rig.remove(b"d", b"c", False)
+        rig.remove(b"d", b"d", False)
+        rig.remove(b"c/a", b"a", False)
+        rig.crash()
+        rig.check()
+        rig.undo()
+        rig.redo()
+
+
 def test_a_path_brought_back_twice():
     with served(SMALL) as rig:
         base = rig.head

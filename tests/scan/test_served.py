@@ -35,6 +35,17 @@ def test_a_session(workspace: Served) -> None:
     assert workspace.json("log")["head"] == made
 
 
+@pytest.mark.mounted
+def test_the_mode_is_known_while_nothing_serves(workspace: Served) -> None:
+    """The one in which the directory was used last, whichever way it goes between the two."""
+    for serve, mode in [(scan, "scan"), (Served.mount, "fuse")] * 2:
+        serve(workspace)
+        (workspace.path / "a").write_text(mode)
+        workspace.unmount()
+        status = workspace.json("status")
+        assert (status["mode"], status["channel"], status["mounted"]) == (mode, None, False)
+
+
 def test_a_killed_daemon_is_replaced(workspace: Served) -> None:
     (workspace.path / "a").write_text("one\n")
     scan(workspace)

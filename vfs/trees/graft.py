@@ -6,6 +6,7 @@ between the two, and, if there are hard links, a walk over the overrides of both
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable, Iterable, Set
 from typing import TypeAlias
 
@@ -18,7 +19,7 @@ from store.refs import Ino
 from vfs.live.effective import Found, Present, effective, resolve, row, same_content
 from vfs.live.inode import FIRST_NEW_INO
 from vfs.live.tree import Root, Tree
-from vfs.trees.view import View, join
+from vfs.trees.view import View, join, within
 
 GIT = b".git"
 
@@ -44,6 +45,7 @@ class Grafter:
         self.source = source
         self.view = view
         self._renames = False
+        self._inside: Region = self._in_git
         self._named: set[Ino] = set()
         """Inodes with several names to which a name was given, or from which one was taken."""
 
@@ -53,7 +55,7 @@ class Grafter:
         A ``.git`` that ``source`` has not is left as ``onto`` has it: what is gone comes back.
         """
         directory = self._graft(self.onto.directory, self.source.directory)
-        return self._root(directory, self._in_git)
+        return self._root(directory)
 
     def pick(self, paths: list[bytes]) -> Root:
         """``onto``, but with everything at and below ``paths`` as ``source`` has it (nothing, where it has nothing).
@@ -65,6 +67,11 @@ class Grafter:
 
     def keep(self, paths: list[bytes]) -> Root:
         """As ``pick``, for a ``source`` that is what is served: its inodes stay what they are."""
+
+        def inside(path: bytes) -> bool:
+            return any(path == one or path.startswith(one + b"/") for one in chosen)
+
+        self._inside = inside
         directory = self.onto.directory
         chosen = sorted(paths)
         for path in chosen:
@@ -72,15 +79,12 @@ class Grafter:
                 return self.source
             directory = self._pick(directory, self.source.directory, path.split(b"/"))
 
-        def inside(path: bytes) -> bool:
-            return any(path == one or path.startswith(one + b"/") for one in chosen)
+        return self._root(directory)
 
-        return self._root(directory, inside)
-
-    def _root(self, directory: Directory, inside: Region) -> Root:
+    def _root(self, directory: Directory) -> Root:
         root = Root(directory, self.onto.links, self.onto.generation)
         keys = self._named.union(*(map(_key, self._rows(links)) for links in (self.onto.links, self.source.links)))
-        return root if not keys else _Links(self, inside).join(root, keys)
+        return root if not keys else _Links(self, self._inside).join(root, keys)
 
     def _rows(self, links: Page | None) -> list[bytes]:
         return [name for name, _ in self.tree.pages.items(links)]
@@ -113,6 +117,7 @@ class Grafter:
             if name == GIT:
                 if ours is None or not same_entry(ours.inode, theirs.inode):
                     changes[name] = self._entry(theirs)
+                    self._note_doubled(theirs)
                     more += _directories(theirs) - _directories(ours)
             elif ours is not None and isinstance(theirs.inode, Directory) and isinstance(ours.inode, Directory):
                 grafted = self._graft(ours.inode, theirs.inode)
@@ -169,6 +174,7 @@ class Grafter:
                 return onto
             if theirs is not None:
                 entry = self._brought(theirs, ours)
+                self._note_doubled(theirs)
             else:
                 in_base = onto.origin is not None and self.tree.base_status(below(onto.origin, name)) is not None
                 entry = Absent() if in_base else None
@@ -192,6 +198,19 @@ class Grafter:
             self._named.add(value.key)
             return Linked(value.key)
         return value.inode
+
+    def _note_doubled(self, theirs: Found) -> None:
+        """A directory of the base comes that ``onto`` has elsewhere too, it or part of it: inodes in it that have
+        several names get more of them than the base has.
+        """
+        directory = theirs.inode
+        if not isinstance(directory, Directory) or directory.origin is None:
+            return
+        view = self.view(self.onto)
+        held = list(view.held())
+        part = [path for path, other in held if other.origin and within(directory.origin, other.origin) is not None]
+        if any(not self._inside(path) for path in [*part, *view.shown(directory.origin, held)]):
+            self._named |= _several_names(self.view(self.source), directory)
 
     def _of_tree(self) -> Ino:
         with self.tree.lock:
@@ -344,6 +363,29 @@ def names_of(view: View, keys: Set[Ino]) -> dict[Ino, set[bytes]]:
         for name, entry in view.overrides(directory):
             if not isinstance(entry, Absent | Linked | LinkTarget) and entry.attributes.ino in keys:
                 found[entry.attributes.ino].add(join(path, name))
+    return found
+
+
+def _several_names(view: View, top: Directory) -> set[Ino]:
+    """Inodes with several names that fall through to the base or the attic in ``top``. Lists all of it."""
+    found = set()
+    waiting = [top]
+    while waiting:
+        directory = waiting.pop()
+        overrides = dict(view.overrides(directory))
+        waiting += [entry for entry in overrides.values() if isinstance(entry, Directory)]
+        for name, _, kind in view.host.list(directory.origin) if directory.origin is not None else ():
+            if name in overrides:
+                continue
+            assert directory.origin is not None
+            origin = below(directory.origin, name)
+            if kind == stat.S_IFDIR >> 12:
+                inner = view.fallen(origin)
+                waiting += [inner] if isinstance(inner, Directory) else []
+                continue
+            status = view.host.stat(origin)
+            if status.st_nlink > 1:
+                found.add(view.host.ino(status))
     return found
 
 
