@@ -127,13 +127,16 @@ class Unmount(Params, frozen=True):
 
 
 class Session(Params, frozen=True):
-    """An agent's session comes, or comes again. ``owns``: the workspace is served for the sake of such sessions."""
+    """An agent's session comes, or comes again. ``owns``: the workspace is served for the sake of such sessions.
+    ``within``: the session that it works for, as a sub-agent does.
+    """
 
     session: Name
     parent: Text | None = None
     file: Path | None = None
     pid: Annotated[int, msgspec.Meta(ge=1)] | None = None
     owns: bool = False
+    within: Name | None = None
 
 
 class Leave(Params, frozen=True):
@@ -234,9 +237,10 @@ class LsResult(msgspec.Struct, frozen=True):
 
 
 class SessionResult(msgspec.Struct, frozen=True):
-    """Answer of ``session``: whether it was known before."""
+    """Answer of ``session``: whether it was known before, and in whose name it works (null: its own)."""
 
     known: bool
+    within: str | None = None
 
 
 class LeaveResult(msgspec.Struct, frozen=True):

@@ -76,6 +76,13 @@ class Recorded(msgspec.Struct, frozen=True):
     created: bool
 
 
+class Came(msgspec.Struct, frozen=True):
+    """A session that has come: whether it was known before, and in whose name it works (None: its own)."""
+
+    known: bool
+    within: str | None
+
+
 class _Table:
     """What a file of sessions says."""
 
@@ -129,6 +136,8 @@ class Sessions:
         self._unsynced = threading.Event()
         self._stopping = False
         self._here: dict[tuple[str, int], str | None] = {}
+        self._within: dict[str, str] = {}
+        """For each session of a sub-agent that is here, the session that it works for."""
         self._owner = False
         self._syncer = threading.Thread(target=self._sync, name="plyfs-sessions", daemon=True)
         self._syncer.start()
@@ -150,31 +159,57 @@ class Sessions:
         file: str | None = None,
         pid: int | None = None,
         owns: bool = False,
-    ) -> bool:
-        """A session comes (again); True if it was known. ``owns``: it had the workspace served, for its own sake."""
+        within: str | None = None,
+    ) -> Came:
+        """A session comes (again). ``owns``: it had the workspace served, for its own sake. ``within``: the session
+        that it works for, as a sub-agent: if that is here, this one needs no workspace served for its own sake, and
+        what it does is done in the name of that one.
+        """
         with self._guard:
+            return self._open(session, parent, file, pid, owns, within)
+
+    def _open(
+        self, session: str, parent: str | None, file: str | None, pid: int | None, owns: bool, within: str | None
+    ) -> Came:
+        leader = None if within is None else self._within.get(within, within)
+        if leader == session or not any(name == leader for name, _ in self._living()):
+            leader = None
+        if leader is None:
+            self._within.pop(session, None)
             if pid is not None:
                 self._here[session, pid] = process_start(pid)
             self._owner |= owns
-            known = self._table.opened.get(session)
-            if parent == session:
-                parent = None
-            if known is not None:
-                parent = parent or known.parent
-                file = file or known.file
-                if (known.parent, known.file) == (parent, file):
-                    return True
+        else:
+            self._within[session] = leader
+        known = self._table.opened.get(session)
+        if parent == session:
+            parent = None
+        if known is not None:
+            parent = parent or known.parent
+            file = file or known.file
+        if known is None or (known.parent, known.file) != (parent, file):
             self._add(Opened(session, parent, file, self._now()))
-            return known is not None
+        return Came(known is not None, leader)
 
     def leave(self, session: str, pid: int) -> tuple[int, bool]:
         """A session goes. How many are left, and whether nobody needs the workspace served any more."""
         with self._guard:
             self._here.pop((session, pid), None)
-            gone = [key for key, start in self._here.items() if start is None or process_start(key[1]) != start]
-            for key in gone:
-                del self._here[key]
-            return len(self._here), self._owner and not self._here
+            self._within.pop(session, None)
+            left = self._living()
+            return len(left), self._owner and not left
+
+    def _living(self) -> dict[tuple[str, int], str | None]:
+        """The sessions that are here, without those whose process has ended."""
+        gone = [key for key, start in self._here.items() if start is None or process_start(key[1]) != start]
+        for key in gone:
+            del self._here[key]
+        return self._here
+
+    def leader(self, session: str) -> str:
+        """In whose name the session does what it does: its own, or that of the one that it works for."""
+        with self._guard:
+            return self._within.get(session, session)
 
     def record(self, session: str, node: str, checkpoint: str) -> Recorded:
         """The files at ``node`` are those of ``checkpoint``, unless the node has its state already."""
@@ -241,7 +276,7 @@ class Sessions:
         with self._guard:
             found: dict[str, int | None] = {}
             until: int | None = None
-            for name in self._table.family(session):
+            for name in self._table.family(self._within.get(session, session)):
                 found[name] = until
                 opened = self._table.opened.get(name)
                 if opened is None:

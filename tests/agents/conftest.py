@@ -73,10 +73,8 @@ def make_stage(agents: None, tmp_path: Path) -> Iterator[MakeStage]:
             fill(workspace, with_git)
         plyfs = Plyfs(measured=False)
         commands.append(plyfs)
-        config = Path(plyfs.environment["XDG_CONFIG_HOME"]) / "plyfs"
-        config.mkdir(parents=True)
-        (config / "config.toml").write_text(f'[mount]\nmode = "{mode}"\n\n[agents]\n{settings}\n')
-        stage = Stage(kind, plyfs, workspace, top)
+        stage = Stage(kind, plyfs, workspace, top, mode)
+        stage.settings(settings)
         made.append(stage)
         return stage
 

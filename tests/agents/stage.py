@@ -66,10 +66,11 @@ class Model:
 
 
 class Stage:
-    """``kind`` is pi or omp."""
+    """``kind`` is pi or omp, ``mode`` how plyfs is to serve the workspace."""
 
-    def __init__(self, kind: str, plyfs: Plyfs, workspace: Path, top: Path) -> None:
+    def __init__(self, kind: str, plyfs: Plyfs, workspace: Path, top: Path, mode: str = "fuse") -> None:
         self.kind = kind
+        self.mode = mode
         self.plyfs = plyfs
         self.served = Served(plyfs, workspace)
         self.workspace = workspace
@@ -150,6 +151,28 @@ class Stage:
             until(lambda: agent.heard(0.05) and len(agent.notices) > first, 20, lambda: f"{command} told nothing")
             agent.drain(0.05)
         return agent.notices[first:]
+
+    def configure(self, **settings: Any) -> None:
+        """Settings of the agent's own, each a table."""
+        config = self.home / f".{self.kind}" / "agent"
+        if self.kind == "pi":
+            (config / "settings.json").write_text(json.dumps(settings))
+        else:
+            (config / "config.yml").write_text(json.dumps({"setupVersion": 2, **settings}))
+
+    def settings(self, agents: str, own: str = "") -> None:
+        """plyfs' settings for agents: for all workspaces, and for this one."""
+        config = Path(self.plyfs.environment["XDG_CONFIG_HOME"]) / "plyfs" / "config.toml"
+        config.parent.mkdir(parents=True, exist_ok=True)
+        text = f'[mount]\nmode = "{self.mode}"\n\n[agents]\n{agents}\n'
+        if own:
+            text += f'\n[workspace."{self.workspace}".agents]\n{own}\n'
+        config.write_text(text)
+
+    def reload(self, agent: Agent) -> None:
+        """Have the agent load its extensions anew, and wait until plyfs has begun again."""
+        agent.request("prompt", message="/anew")
+        agent.drain(1.0)
 
     def daemon(self) -> int:
         """The process that serves the workspace."""

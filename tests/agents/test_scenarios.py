@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any
 
 import pytest
 
 from tests.agents.conftest import MakeStage, git
-from tests.agents.rpc import Agent, Json
+from tests.agents.observer import Observer, leaf, restore_files
 from tests.agents.stage import Stage
-from tests.treestate import TreeState, assert_same, capture
 
 LONG = pytest.mark.long
 pytestmark = [pytest.mark.mounted, pytest.mark.agents, pytest.mark.timeout(170)]
@@ -33,41 +31,6 @@ TURNS = {
 }
 
 
-def restore_too(request: Json) -> Json:
-    """A person who always wants the files too."""
-    options = request.get("options", [])
-    return {"value": options[-1]} if options else {"confirmed": True}
-
-
-class Observer:
-    """What the tree is, and what git's own files hold."""
-
-    def __init__(self, stage: Stage, left_out: frozenset[str] = frozenset()) -> None:
-        self.stage = stage
-        self.left_out = left_out
-        self.index = self._git_files()
-
-    def tree(self) -> TreeState:
-        return capture(self.stage.workspace, skip=frozenset({".git"}) | self.left_out, times=False)
-
-    def _git_files(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name in ("index", "HEAD", "refs/heads/main"):
-            path = self.stage.workspace / ".git" / name
-            if path.exists():
-                found[name] = path.read_bytes()
-        return found
-
-    def expect(self, wanted: TreeState, when: str) -> None:
-        assert_same(self.tree(), wanted, when)
-        assert self._git_files() == self.index, f"git's own files changed {when}"
-
-
-def leaf(stage: Stage, agent: Agent) -> str:
-    """The entry at which the conversation is."""
-    return stage.do(agent, "/leaf")[-1].removeprefix("leaf ")
-
-
 @pytest.mark.parametrize(
     ("kind", "with_git", "mode"),
     [
@@ -80,17 +43,19 @@ def leaf(stage: Stage, agent: Agent) -> str:
 )
 def test_files_follow_the_conversation(make_stage: MakeStage, kind: str, with_git: bool, mode: str) -> None:
     stage = make_stage(kind, with_git, mode)
-    # What a scan's rules leave out: what git ignores.
-    ignored = frozenset({"node_modules", "ignored.log", "new.log"})
-    left_out = ignored if mode == "scan" and with_git else frozenset()
-    see = Observer(stage, left_out)
-    agent = stage.start(on_dialog=restore_too)
+    see = Observer(stage)
+    agent = stage.start(on_dialog=restore_files)
     stage.served_by(agent)
 
     states = [see.tree()]
     leaves = [leaf(stage, agent)]
     for name, command in TURNS.items():
-        agent.prompt(stage.model.bash(name, command))
+        # The agents' own tool writes a file, then bash does the rest.
+        write = {"tool": "write", "args": {"path": f"written-{name}.txt", "content": f"{name}\n"}}
+        bash = {"tool": "bash", "args": {"command": command}}
+        steps = [{"calls": [write]}, {"calls": [bash]}, {"text": f"done {name}"}]
+        agent.prompt(stage.model.scenario(name, steps))
+        assert (stage.workspace / f"written-{name}.txt").read_text() == f"{name}\n"
         states.append(see.tree())
         leaves.append(leaf(stage, agent))
     assert stat.S_ISLNK(os.lstat(stage.workspace / "link1").st_mode)
@@ -115,7 +80,7 @@ def test_files_follow_the_conversation(make_stage: MakeStage, kind: str, with_gi
     # Undone, restarted: still undone; and the way forward is still there.
     stage.do(agent, "/undo 2")
     agent.close()
-    agent = stage.start("--continue", on_dialog=restore_too)
+    agent = stage.start("--continue", on_dialog=restore_files)
     stage.served_by(agent)
     see.expect(states[1], "after a restart")
     stage.do(agent, "/drift")

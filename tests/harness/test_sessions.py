@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.sessions import Recorded, Sessions, State, pinned
+from harness.sessions import Came, Recorded, Sessions, State, pinned
 from store.home import Home, WorkspaceIdentity
 from store.refs import CheckpointId
 
@@ -81,7 +81,7 @@ def test_all_of_it_survives(sessions: Sessions, tmp_path: Path, known: Everythin
     sessions.record("s", "n", "c1")
     other = again(tmp_path, known)  # as after kill -9: nothing was closed
     assert other.of("s", "n") == "c1"
-    assert other.open("s") is True
+    assert other.open("s") == Came(True, None)
     assert other.mine("s") == {"s": None, "p": 1}
     other.close()
 
@@ -112,6 +112,23 @@ def test_the_last_of_those_for_whom_it_is_served(sessions: Sessions) -> None:
     sessions.open("dead", pid=2**22 + 1)
     assert sessions.leave("a", me) == (1, False)
     assert sessions.leave("b", me) == (0, True)
+
+
+def test_a_sub_agent_works_in_the_name_of_its_leader(sessions: Sessions) -> None:
+    me = os.getpid()
+    assert sessions.open("sub", pid=me, within="main") == Came(False, None), "nobody of that name is here"
+    assert sessions.leader("sub") == "sub"
+    sessions.leave("sub", me)
+    sessions.open("main", pid=me, owns=True)
+    assert sessions.open("sub", parent="main", pid=me, within="main") == Came(True, "main")
+    assert sessions.open("sub-sub", pid=me, within="sub") == Came(False, "main")
+    assert [sessions.leader(name) for name in ("main", "sub", "sub-sub")] == ["main"] * 3
+    assert sessions.mine("sub") == sessions.mine("main") == {"main": None}
+    assert sessions.open("main", pid=me, within="main") == Came(True, None)
+    # Nobody waits for a sub-agent with unmounting.
+    assert sessions.leave("main", me) == (0, True)
+    assert sessions.leave("sub", me) == (0, True)
+    assert sessions.leader("sub") == "sub"
 
 
 def test_threads_that_record_the_same_agree(sessions: Sessions) -> None:

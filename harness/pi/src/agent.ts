@@ -106,4 +106,6 @@ export interface Agent {
   on(event: string, handler: Handler): unknown;
   registerCommand(name: string, command: Command): void;
   appendEntry(type: string, data?: unknown): void;
+  /** The commands that can be called, by the names that they have now. */
+  getCommands(): { name: string; description?: string }[];
 }

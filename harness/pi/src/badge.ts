@@ -26,7 +26,8 @@ export function badgeText(workspace: Workspace, words: Words): string {
 }
 
 export class Badge {
-  #last: string | undefined;
+  /** What is shown; at first that is not known, because the agent may still show what was there before a reload. */
+  #last: string | undefined | null = null;
 
   show(ctx: Context, workspace: Workspace, words: Words): void {
     const text = workspace.settings.badge ? badgeText(workspace, words) : undefined;

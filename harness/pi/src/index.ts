@@ -8,6 +8,7 @@ import type { Agent, AgentEvent, CommandContext, Context } from "./agent.ts";
 import { Badge } from "./badge.ts";
 import { Failure } from "./failure.ts";
 import { wordsFor, type Words } from "./language.ts";
+import { follow, lead, leaderOf } from "./leader.ts";
 import { leafOf } from "./nodes.ts";
 import { HOOK_MS, TOOL_MS, within } from "./patience.ts";
 import { States } from "./states.ts";
@@ -31,8 +32,14 @@ interface Session {
   over: boolean;
 }
 
+interface Command {
+  about: string;
+  run: (args: string, ctx: CommandContext) => Promise<void>;
+}
+
 class Extension {
   readonly #agent: Agent;
+  readonly #commands = this.#listed();
   readonly #badge = new Badge();
   #session: Session | undefined;
   #told = new Set<string>();
@@ -65,21 +72,48 @@ class Extension {
   }
 
   #register(): void {
-    const words = wordsFor("auto");
-    const command = (name: string, description: string, run: (args: string, ctx: CommandContext) => Promise<void>): void => {
+    for (const [name, { about, run }] of this.#commands) {
       this.#agent.registerCommand(name, {
-        description,
+        description: about,
         handler: async (args, ctx) => {
           await this.#guarded(ctx, () => run(args, ctx), true);
           this.#session?.travel.tell(ctx);
         },
       });
-    };
-    command("undo", words.undoAbout, async (args, ctx) => (await this.#served(ctx)).travel.undo(args, ctx));
-    command("redo", words.redoAbout, async (args, ctx) => (await this.#served(ctx)).travel.redo(args, ctx));
-    command("drift", words.driftAbout, async (_, ctx) => (await this.#served(ctx)).travel.drift(ctx));
-    command("restore", words.restoreAbout, async (args, ctx) => (await this.#served(ctx)).travel.restore(args, ctx));
-    command("plyfs", words.plyfsAbout, (args, ctx) => this.#plyfs(args.trim(), ctx));
+    }
+  }
+
+  #listed(): Map<string, Command> {
+    const words = wordsFor("auto");
+    return new Map<string, Command>([
+      ["undo", { about: words.undoAbout, run: async (args, ctx) => (await this.#served(ctx)).travel.undo(args, ctx) }],
+      ["redo", { about: words.redoAbout, run: async (args, ctx) => (await this.#served(ctx)).travel.redo(args, ctx) }],
+      ["drift", { about: words.driftAbout, run: async (_, ctx) => (await this.#served(ctx)).travel.drift(ctx) }],
+      [
+        "restore",
+        { about: words.restoreAbout, run: async (args, ctx) => (await this.#served(ctx)).travel.restore(args, ctx) },
+      ],
+      ["plyfs", { about: words.plyfsAbout, run: (args, ctx) => this.#plyfs(args.trim(), ctx) }],
+    ]);
+  }
+
+  /**
+   * Another extension may have commands of the same names: Pi then renames both, Oh My Pi hides one. Tell what ours are
+   * called, once.
+   */
+  #tellNames(session: Session, ctx: Context): void {
+    const callable = this.#agent.getCommands();
+    const taken: string[] = [];
+    const ours: string[] = [];
+    for (const [name, { about }] of this.#commands) {
+      const called = callable.find((one) => one.description === about)?.name;
+      if (called === name || name === "plyfs") continue;
+      taken.push(`/${name}`);
+      ours.push(called === undefined ? `/plyfs ${name}` : `/${called}`);
+    }
+    if (taken.length === 0 || this.#told.has("names")) return;
+    this.#told.add("names");
+    ctx.ui.notify(session.words.clash(taken.join(", "), ours.join(", ")), "warning");
   }
 
   // The session's life
@@ -95,7 +129,10 @@ class Extension {
       );
     }
     const workspace = new Workspace(ctx.cwd);
-    const states = new States(workspace, ctx.sessionManager.getSessionId());
+    const id = ctx.sessionManager.getSessionId();
+    const leader = leaderOf(ctx, id);
+    if (leader === undefined) lead(id);
+    const states = new States(workspace, id, leader);
     const words = wordsFor("auto");
     const session: Session = {
       workspace,
@@ -140,8 +177,9 @@ class Extension {
     if (session.over) return;
     await session.states.open(ctx);
     this.#show(session, ctx);
+    this.#tellNames(session, ctx);
     if (workspace.mode === "scan" && workspace.owns) ctx.ui.notify(session.words.scanning, "warning");
-    if (workspace.mode !== "scan") session.timer = setInterval(() => this.#poll(session), POLL_MS);
+    if (workspace.mode !== "scan" && ctx.hasUI) session.timer = setInterval(() => this.#poll(session), POLL_MS);
     session.timer?.unref?.();
     // A person may take long to answer; nothing waits for that.
     void this.#guarded(ctx, () => session.travel.reopen(ctx));
@@ -149,6 +187,8 @@ class Extension {
 
   async #mount(session: Session, ctx: Context): Promise<boolean> {
     const { workspace } = session;
+    // A sub-agent works where its leader does, or in a copy that is thrown away.
+    if (session.states.leader !== undefined) return false;
     if (workspace.life === "dead") throw workspace.failure ?? Failure.own("daemonDied", ctx.cwd);
     await workspace.reload();
     const words = wordsFor(workspace.settings.language);
@@ -164,6 +204,7 @@ class Extension {
     const session = this.#session;
     this.#session = undefined;
     if (!session) return;
+    follow(session.states.session);
     const isQuit = event.reason === undefined || event.reason === "quit";
     const leaving = async (): Promise<void> => {
       await session.ready;
@@ -191,7 +232,7 @@ class Extension {
     const before = this.#work;
     const all = this.#guarded(ctx, async () => {
       await before;
-      if (session.over || !(await this.#isServed(session))) return;
+      if (session.over || !(await this.#isServed(session, ctx))) return;
       await work(session);
     });
     this.#work = all;
@@ -210,11 +251,12 @@ class Extension {
   }
 
   /** Served now, perhaps again since somebody has mended what had died. */
-  async #isServed(session: Session): Promise<boolean> {
+  async #isServed(session: Session, ctx: Context): Promise<boolean> {
     const { workspace } = session;
     if (workspace.isServing) return true;
     if (workspace.life === "off" || !(await workspace.attach())) return false;
     this.#told.clear();
+    await session.states.open(ctx);
     return true;
   }
 
@@ -260,7 +302,7 @@ class Extension {
     // Here a person is asked; how long that takes is theirs to say.
     await this.#guarded(ctx, async () => {
       await this.#work;
-      if (await this.#isServed(session)) answer = await session.travel.beforeTree(ctx, target);
+      if (await this.#isServed(session, ctx)) answer = await session.travel.beforeTree(ctx, target);
     });
     return answer;
   }
@@ -278,7 +320,7 @@ class Extension {
     const session = this.#session;
     if (!session) throw Failure.own("notServed", ctx.cwd);
     await this.#work;
-    if (!(await this.#isServed(session))) {
+    if (!(await this.#isServed(session, ctx))) {
       throw session.workspace.failure ?? Failure.own("notServed", ctx.cwd);
     }
     return session;
@@ -288,6 +330,11 @@ class Extension {
     const session = this.#session;
     if (!session) return;
     const { workspace } = session;
+    const [name, rest] = args.split(/\s+(.*)/s) as [string, string | undefined];
+    if (name !== "plyfs" && this.#commands.has(name)) {
+      await this.#commands.get(name)?.run(rest ?? "", ctx);
+      return;
+    }
     if (args === "doctor") {
       await workspace.mend();
       this.#told.clear();

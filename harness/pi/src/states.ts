@@ -10,6 +10,8 @@ import type { Captured, Workspace } from "./workspace.ts";
 
 export class States {
   readonly session: string;
+  /** The session that this one works for, as a sub-agent. */
+  readonly leader: string | undefined;
   /** The files as they were when the last prompt was sent, and after which entry that was. */
   #before: { id: string; leaf: string | undefined } | undefined;
   #steps = new Map<string, string>();
@@ -17,9 +19,10 @@ export class States {
   #last: { node: string; id: string } | undefined;
   readonly #workspace: Workspace;
 
-  constructor(workspace: Workspace, session: string) {
+  constructor(workspace: Workspace, session: string, leader?: string) {
     this.#workspace = workspace;
     this.session = session;
+    this.leader = leader;
   }
 
   /** The session is here. */
@@ -32,6 +35,7 @@ export class States {
       file: ctx.sessionManager.getSessionFile() ?? "",
       pid: process.pid,
       owns: this.#workspace.owns,
+      within: this.leader ?? null,
     });
   }
 

@@ -99,24 +99,30 @@ export class Workspace {
 
   async #connect(served: Served): Promise<void> {
     const connection = await Connection.open(served.socket);
-    connection.onEvent = (event) => this.#hear(event);
-    connection.onEnd = () => this.#lost();
-    const hello = await connection.call<{ protocol: number }>("hello");
-    if (hello.protocol !== PROTOCOL) {
+    try {
+      await this.#greet(connection);
+    } catch (error) {
       connection.close();
-      throw Failure.own("protocol", String(hello.protocol));
+      throw error;
     }
-    const { agents } = await connection.call<{ agents: Settings }>("settings");
-    this.settings = agents;
-    const language = languageFor(agents.language);
-    if (language !== "en") await connection.call("hello", { language });
-    await connection.call("subscribe");
     this.#connection = connection;
     this.#served = served;
     this.mode = served.mode;
     this.failure = undefined;
     this.#enter();
     this.#become("serving");
+  }
+
+  async #greet(connection: Connection): Promise<void> {
+    connection.onEvent = (event) => this.#hear(event);
+    connection.onEnd = () => this.#lost();
+    const hello = await connection.call<{ protocol: number }>("hello");
+    if (hello.protocol !== PROTOCOL) throw Failure.own("protocol", String(hello.protocol));
+    const { agents } = await connection.call<{ agents: Settings }>("settings");
+    this.settings = agents;
+    const language = languageFor(agents.language);
+    if (language !== "en") await connection.call("hello", { language });
+    await connection.call("subscribe");
   }
 
   /** Read the settings anew. Raises `config` if they are wrong. */

@@ -9,7 +9,7 @@ export const en = {
   redoAbout: "Go forward again: /redo [n]",
   driftAbout: "What restoring the files of this point would change now",
   restoreAbout: "Bring the files back to this point, or to a checkpoint: /restore [id] [path...] [--yes]",
-  plyfsAbout: "plyfs: /plyfs [status|log|health|settings|doctor]",
+  plyfsAbout: "plyfs: /plyfs [status|log|health|settings|doctor], and /plyfs undo, redo, drift, restore",
 
   badgeChanges: (count: number) => `+${count}`,
   badgeStarting: "starting",
@@ -56,6 +56,8 @@ export const en = {
     `plyfs: ${differ(count)} from what this point left; /drift lists them, /restore brings them back`,
   noDrift: "plyfs: the files are as this point left them",
   driftIs: (count: number) => `plyfs: restoring this point would change ${several(count, "file")}:`,
+
+  clash: (taken: string, ours: string) => `plyfs: ${taken}: another extension has that too; plyfs answers to ${ours}`,
 
   mountAsk: "Serve this directory with plyfs?",
   mountWhy: "Then /undo, /redo and /tree move the files together with the conversation.",

@@ -6,7 +6,7 @@ export const zhCN: Words = {
   redoAbout: "重做：/redo [次数]",
   driftAbout: "若恢复到此处的文件，现在会改变什么",
   restoreAbout: "把文件恢复到此处，或某个检查点：/restore [编号] [路径...] [--yes]",
-  plyfsAbout: "plyfs：/plyfs [status|log|health|settings|doctor]",
+  plyfsAbout: "plyfs：/plyfs [status|log|health|settings|doctor]，以及 /plyfs undo、redo、drift、restore",
 
   badgeChanges: (count) => `+${count}`,
   badgeStarting: "启动中",
@@ -51,6 +51,8 @@ export const zhCN: Words = {
   reopenWaits: (count) => `plyfs：${count} 个文件与此处留下的不同；/drift 列出，/restore 恢复`,
   noDrift: "plyfs：文件与此处留下的一致",
   driftIs: (count) => `plyfs：恢复到此处将改变 ${count} 个文件：`,
+
+  clash: (taken, ours) => `plyfs：${taken}：另一个扩展也有此命令；plyfs 的命令是 ${ours}`,
 
   mountAsk: "用 plyfs 管理此目录？",
   mountWhy: "这样 /undo、/redo 与 /tree 会让文件随对话一起移动。",
