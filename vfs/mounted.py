@@ -20,7 +20,7 @@ from store.format import Regular
 from store.home import Home
 from store.nodes import FreshRegular
 from store.refs import CheckpointId
-from vfs import answers, interpreter, leaving
+from vfs import answers, interpreter, leaving, steps
 from vfs.base import absence, overlaid
 from vfs.channel import Channel, Invalidations, Touched
 from vfs.channels.serving import start_channel
@@ -360,7 +360,8 @@ class MountedWorkspace:
         present, _ = self.timeline.fold()
         changed = len(self.timeline.changes(self.timeline.baseline, present))
         head = self.timeline.head
-        first = self.opened.store.history.get(head.head).parent is None
+        unsaved = changed > 0 and self.timeline.differs(self.timeline.baseline, present, skip_git=True)
+        undo, redo = steps.why_not(self.opened.store.history, head, unsaved)
         return StatusResult(
             workspace=self._options.workspace,
             mode="fuse",
@@ -373,8 +374,8 @@ class MountedWorkspace:
             store_bytes=self._size.of(self.home.objects),
             health=self.health(),
             writers=[str(user) for user in users(self._point) if user.writing],
-            undo="this is the first state" if first and not changed else "",
-            redo="" if head.redo else "nothing was undone",
+            undo=undo,
+            redo=redo,
         )
 
     def health(self) -> list[str]:

@@ -63,6 +63,17 @@ def forward(head: Head, count: int) -> Step:
     return Step(way[steps - 1], way[steps:])
 
 
+def why_not(history: History, head: Head, unsaved: bool) -> tuple[str, str]:
+    """Why one cannot undo now, and why one cannot redo; empty if one can."""
+    try:
+        back(history, head, 1, unsaved)
+    except NothingToDoError:
+        undo = "this is the first state"
+    else:
+        undo = ""
+    return undo, "" if head.redo else "nothing was undone"
+
+
 def foreign(
     history: History,
     head: CheckpointId,

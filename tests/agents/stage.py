@@ -148,8 +148,15 @@ class Stage:
         first = len(agent.notices)
         agent.command(command, quiet=0.05)
         if self.kind == "omp":
-            until(lambda: agent.heard(0.05) and len(agent.notices) > first, 20, lambda: f"{command} told nothing")
-            agent.drain(0.05)
+            name = command.split(" ")[0].removeprefix("/")
+            own = {"goto": "goto: ", "leaf": "leaf "}.get(name, "")
+            until(
+                lambda: agent.heard(0.05) and any(line.startswith(own) for line in agent.notices[first:]),
+                20,
+                lambda: f"{command} told nothing",
+            )
+            # What plyfs has done to the files it tells a moment after the conversation has moved.
+            agent.drain(0.5 if name == "goto" else 0.05)
         return agent.notices[first:]
 
     def configure(self, **settings: Any) -> None:

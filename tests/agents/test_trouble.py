@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
 
 import pytest
 
+from bench.checkpoints import fill
 from tests.agents.conftest import MakeStage
 from tests.agents.rpc import Agent
 from tests.agents.stage import Stage, until
 
+LONG = pytest.mark.long
 pytestmark = [pytest.mark.mounted, pytest.mark.agents, pytest.mark.timeout(120)]
 
 HELD_UP_SECONDS = 0.2
@@ -63,6 +66,25 @@ def test_a_daemon_that_hangs_holds_up_nobody(make_stage: MakeStage) -> None:
         os.kill(pid, signal.SIGCONT)
     until(lambda: agent.heard(0.05) and any(e.get("type") == "agent_settled" for e in agent.events[first:]))
     assert held < HELD_UP_SECONDS + free, f"the prompt was held up for {held:.3f} s; free {free:.3f} s"
+
+
+@pytest.mark.parametrize(
+    ("mode", "size"),
+    [("fuse", 1000), pytest.param("fuse", 50_000, marks=LONG), pytest.param("scan", 50_000, marks=LONG)],
+)
+def test_nobody_waits_long_however_large_the_workspace(make_stage: MakeStage, mode: str, size: int) -> None:
+    """As the extension measures at every hook of its own, less what this machine is late with everything."""
+    stage = make_stage("pi", mode=mode, settings='on_exit = "leave"')
+    fill(stage.workspace / "many", size)
+    agent = stage.start()
+    stage.served_by(agent, 90)
+    for number in range(3):
+        agent.prompt(stage.model.bash(f"turn{number}", f"for d in 00 01; do echo {number} >> many/000/$d/00.txt; done"))
+    agent.request("bash", command="echo mine > mine.txt")
+    agent.prompt(stage.model.scenario("talk", [{"text": "hello"}]))
+    told = stage.do(agent, "/plyfs health")[-1]
+    found = re.search(r"waited for plyfs: (\d+) ms \((\w+)\)", told)
+    assert found is not None and int(found[1]) <= HELD_UP_SECONDS * 1000, told
 
 
 def test_a_bad_configuration_turns_plyfs_off_and_leaves_the_agent(make_stage: MakeStage) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import html
+import re
 import shlex
 from pathlib import Path
 
 import pytest
 
+from tests.agents import picture, toolchain
 from tests.agents.conftest import MakeStage
 from tests.agents.stage import Stage, until
 from tests.agents.tui import Tui
@@ -114,3 +117,20 @@ def test_files_that_differ_are_asked_about(make_stage: MakeStage) -> None:
         until(lambda: text(stage, "a.txt") == "1", 10, tui.screen)
         (stage.workspace / "more.txt").write_text("more\n")
         tui.wait_for("fuse +1", timeout=10)
+
+
+@pytest.mark.long
+def test_the_picture_in_the_readme_is_of_the_real_thing(agents: None) -> None:
+    """``python -m tests.agents.picture`` makes it anew; what it shows is what is shown now."""
+    need_programs("tmux")
+
+    def shown(svg: str) -> list[str]:
+        lines = [html.unescape(line).replace("\xa0", " ").strip() for line in re.findall(r">([^<]*)</text>", svg)]
+        # How long a command took, and how many tokens a conversation has, is the agent's affair.
+        return [line for line in lines if not line.startswith(("Took ", "↑60", "──"))]
+
+    kept = shown(picture.TARGET.read_text())
+    assert kept == shown(picture.shoot()), "run python -m tests.agents.picture"
+    assert "plyfs  Going there changes 5 files:" in kept
+    for page in ("README.md", "docs/agents.md"):
+        assert "tree-preview.svg" in (toolchain.ROOT / page).read_text()

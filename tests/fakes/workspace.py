@@ -274,11 +274,15 @@ class FakeWorkspace:
         head = self._trees[self._head]
         return tree.keys() != head.keys() or any(not node.same(head[path]) for path, node in tree.items())
 
+    def _unsaved(self, present: Tree) -> bool:
+        """True if undo would go back to the head: a change of git's own is none."""
+        return any(not in_git(change.path) for change in changes_between(self._trees[self._head], present))
+
     def undo(self, count: int = 1) -> RestoreResult:
         started = time.perf_counter()
         with self._lock:
             present, origin, saved = scan(self.path), self._head, None
-            if self._dirty(present):
+            if self._unsaved(present):
                 saved = self._add(present, "automatic", None, None, None).id
                 self._redo = []
             if saved is None and self._row(self._head).parent is None:
@@ -295,7 +299,7 @@ class FakeWorkspace:
         started = time.perf_counter()
         with self._lock:
             present, origin = scan(self.path), self._head
-            if not self._redo or self._dirty(present):
+            if not self._redo or self._unsaved(present):
                 raise NothingToDoError("there is no state to go forward to", "`plyfs log` shows what there is")
             for _ in range(count):
                 if self._redo:
@@ -410,7 +414,8 @@ class FakeWorkspace:
 
     def status(self) -> StatusResult:
         with self._lock:
-            changed = len(changes_between(self._trees[self._head], scan(self.path)))
+            present = scan(self.path)
+            changed, unsaved = len(changes_between(self._trees[self._head], present)), self._unsaved(present)
             return StatusResult(
                 self.path,
                 "fuse",
@@ -423,8 +428,8 @@ class FakeWorkspace:
                 sum(len(node.data) for tree in self._trees.values() for node in tree.values()),
                 [],
                 [],
-                "" if changed or self._row(self._head).parent else "there is no earlier state",
-                "" if self._redo and not changed else "there is no state to go forward to",
+                "" if unsaved or self._row(self._head).parent else "there is no earlier state",
+                "" if self._redo and not unsaved else "there is no state to go forward to",
             )
 
     def _node(self, checkpoint: str, path: str) -> Node | None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from harness.client import Client
 from harness.registry import Registry, process_start
 from tests.harness.conftest import until
 from tests.served import Plyfs, Served
@@ -290,3 +294,71 @@ def test_what_a_daemon_says_is_translated_too(plyfs: Plyfs, tmp_path: Path) -> N
     assert plyfs.json("status", *at)["redo"] == "nothing was undone"
     assert "有未保存的修改" in plyfs.run("log", *at).stderr
     assert "1 处修改已写入目录" in plyfs.run("unmount", *at).stdout
+
+
+def test_what_other_programs_can_follow(ws: Served) -> None:
+    """Everything that happens is told as it happens, and after each move ``status`` says what is possible now."""
+    entry = Registry(str(ws.plyfs.home / "run")).read(str(ws.path))
+    assert entry is not None
+    listener, client = Client(entry.socket), Client(entry.socket)
+    got: queue.Queue[dict[str, Any]] = queue.Queue()
+    subscribed = threading.Event()
+
+    def listen() -> None:
+        for event in listener.events():
+            got.put(event)
+
+    def told(*names: str) -> list[dict[str, Any]]:
+        """The data of the next events, which must be these; when a seal is done is its own affair."""
+        found = []
+        while len(found) < len(names):
+            event = got.get(timeout=10)
+            if event["event"] != "sealed" or "sealed" in names:
+                found.append(event)
+        assert [event["event"] for event in found] == list(names)
+        return [event["data"] for event in found]
+
+    def possible() -> tuple[bool, bool]:
+        status = client.call("status")
+        return status["undo"] == "", status["redo"] == ""
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    # The subscription is there when what is done after it is told of.
+    while not subscribed.is_set():
+        client.call("bind", {"session": "probe", "node": str(time.monotonic_ns())})
+        try:
+            got.get(timeout=0.05)
+            subscribed.set()
+        except queue.Empty:
+            pass
+    while not got.empty():
+        got.get()
+
+    base = client.call("status")["head"]
+    assert client.call("status")["undo"] == "this is the first state"
+    assert client.call("status")["redo"] == "nothing was undone"
+    (ws.path / "n").write_text("new\n")
+    assert possible() == (True, False)
+    made = client.call("capture", {"session": "s", "node": "1"})
+    head, checkpoint, state = told("head", "checkpoint", "state")
+    assert head == {"head": made["id"]}
+    assert checkpoint["id"] == made["id"]
+    assert state == {"session": "s", "node": "1", "state": made["id"]}
+    assert possible() == (True, False)
+    again = client.call("capture", {"session": "s", "node": "1"})
+    assert again["id"] == made["id"], "and nothing is told of what has not happened"
+    back = client.call("undo")
+    assert told("head", "restored") == [{"head": base}, back]
+    assert possible() == (False, True)
+    client.call("redo")
+    assert told("head", "restored")[0] == {"head": made["id"]}
+    assert possible() == (True, False)
+    client.call("restore", {"checkpoint": base, "dry_run": True})
+    client.call("restore", {"checkpoint": base})
+    assert told("head", "restored")[0] == {"head": base}
+    client.close()
+    ws.unmount()
+    assert told("unmounted")[0]["how"] == "apply"
+    thread.join(10)
+    assert not thread.is_alive(), "the stream ends with the daemon"

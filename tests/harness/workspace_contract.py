@@ -7,6 +7,7 @@ A test class inherits ``WorkspaceContract`` and has two fixtures: ``ws``, a star
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -236,6 +237,41 @@ class WorkspaceContract:
         assert status.dirty
         assert status.changed == 1
         assert not status.undo
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_status_tells_what_is_possible(self, ws: Workspace, root: Path, seed: int) -> None:
+        """After anything, undo and redo do what status said that they would: something, or nothing for that reason."""
+        rolls = random.Random(seed)
+        base = ws.status().head
+
+        def tried(name: str) -> bool:
+            status = ws.status()
+            told, move = (status.undo, ws.undo) if name == "undo" else (status.redo, ws.redo)
+            if not told:
+                move()
+                return True
+            with refused(NothingToDoError):
+                move()
+            return False
+
+        for step in range(50):
+            match rolls.choice(("write", "write", "git", "checkpoint", "undo", "undo", "redo", "restore")):
+                case "write":
+                    (root / f"n{rolls.randrange(4)}").write_text(f"{step}")
+                case "git":
+                    (root / ".git").mkdir(exist_ok=True)
+                    (root / ".git" / "HEAD").write_text(f"{step}")
+                case "checkpoint":
+                    ws.checkpoint()
+                case "restore":
+                    ws.restore(rolls.choice([base, ws.status().head]))
+                case "undo" | "redo" as name:
+                    tried(name)
+        (root / "n").write_text("more")
+        ws.checkpoint()
+        back = sum(iter(lambda: tried("undo"), False))
+        forth = sum(iter(lambda: tried("redo"), False))
+        assert back and forth, "they are possible, until they are not"
 
     def test_log_of_a_session(self, ws: Workspace, root: Path) -> None:
         (root / "a").write_text("1")

@@ -338,7 +338,7 @@ class ScannedWorkspace:
         """See ``Workspace``."""
         with self.timeline.working():
             changed = len(self.timeline.changes(self.timeline.baseline, self.timeline.scan().root))
-            first = self.timeline.store.history.get(self.timeline.head.head).parent is None
+            undo, redo = steps.why_not(self.timeline.store.history, self.timeline.head, changed > 0)
         return StatusResult(
             workspace=self._workspace,
             mode="scan",
@@ -351,8 +351,8 @@ class ScannedWorkspace:
             store_bytes=self._size.of(self.timeline.home.objects),
             health=list(self._health),
             writers=[str(user) for user in users(os.fsencode(self._workspace)) if user.writing],
-            undo="this is the first state" if first and not changed else "",
-            redo="" if self.timeline.head.redo else "nothing was undone",
+            undo=undo,
+            redo=redo,
         )
 
     def unmount(self, how: Literal["apply", "keep", "discard"] = "apply", lazy: bool = False) -> UnmountResult:

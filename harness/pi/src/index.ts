@@ -7,6 +7,7 @@
 import type { Agent, AgentEvent, CommandContext, Context } from "./agent.ts";
 import { Badge } from "./badge.ts";
 import { Failure } from "./failure.ts";
+import { Holdups } from "./holdups.ts";
 import { wordsFor, type Words } from "./language.ts";
 import { follow, lead, leaderOf } from "./leader.ts";
 import { leafOf } from "./nodes.ts";
@@ -41,6 +42,7 @@ class Extension {
   readonly #agent: Agent;
   readonly #commands = this.#listed();
   readonly #badge = new Badge();
+  readonly #holdups = new Holdups();
   #session: Session | undefined;
   #told = new Set<string>();
   /** What the daemon has been asked for and has not done; in the order of asking. */
@@ -51,24 +53,30 @@ class Extension {
 
   constructor(agent: Agent) {
     this.#agent = agent;
-    agent.on("session_start", (_, ctx) => this.#begin(ctx));
-    agent.on("session_switch", (_, ctx) => this.#begin(ctx));
-    agent.on("session_branch", (_, ctx) => this.#begin(ctx));
-    agent.on("session_shutdown", (event, ctx) => this.#end(event, ctx));
-    agent.on("before_agent_start", (_, ctx) => this.#prompt(ctx));
-    agent.on("context", (event, ctx) => this.#step(event, ctx));
-    agent.on("tool_call", (_, ctx) => this.#tool(ctx));
-    agent.on("turn_end", (event, ctx) => this.#turn(event, ctx));
-    agent.on("agent_end", (_, ctx) => this.#hook(ctx, (session) => session.states.settle(ctx)));
+    this.#on("session_start", (_, ctx) => this.#begin(ctx));
+    this.#on("session_switch", (_, ctx) => this.#begin(ctx));
+    this.#on("session_branch", (_, ctx) => this.#begin(ctx));
+    this.#on("before_agent_start", (_, ctx) => this.#prompt(ctx));
+    this.#on("context", (event, ctx) => this.#step(event, ctx));
+    this.#on("turn_end", (event, ctx) => this.#turn(event, ctx));
+    this.#on("agent_end", (_, ctx) => this.#hook(ctx, (session) => session.states.settle(ctx)));
     for (const name of ["user_bash", "user_python", "session_before_compact", "session_before_switch"]) {
-      agent.on(name, (_, ctx) => this.#boundary(ctx));
+      this.#on(name, (_, ctx) => this.#boundary(ctx));
     }
     for (const name of ["session_before_fork", "session_before_branch"]) {
-      agent.on(name, (_, ctx) => this.#boundary(ctx));
+      this.#on(name, (_, ctx) => this.#boundary(ctx));
     }
+    // These are waited for: a tool that might write, the person's own wish, and the end.
+    agent.on("tool_call", (_, ctx) => this.#tool(ctx));
     agent.on("session_before_tree", (event, ctx) => this.#beforeTree(event, ctx));
     agent.on("session_tree", (_, ctx) => this.#afterTree(ctx));
+    agent.on("session_shutdown", (event, ctx) => this.#end(event, ctx));
     this.#register();
+  }
+
+  /** A hook that must not hold up the agent; it is measured whether it does. */
+  #on(name: string, handler: (event: AgentEvent, ctx: Context) => Promise<unknown>): void {
+    this.#agent.on(name, (event, ctx) => this.#holdups.timed(name, () => handler(event, ctx)));
   }
 
   #register(): void {
@@ -354,7 +362,9 @@ class Extension {
         return;
       case "health": {
         const { health } = await workspace.call<Status>("status");
-        ctx.ui.notify(health.length > 0 ? health.join("\n") : words.healthy, health.length > 0 ? "warning" : "info");
+        const held = words.heldUp(Math.round(this.#holdups.longest), this.#holdups.hook);
+        const lines = health.length > 0 ? health : [words.healthy];
+        ctx.ui.notify([...lines, held].join("\n"), health.length > 0 ? "warning" : "info");
         return;
       }
       default: {

@@ -66,6 +66,7 @@ export const en = {
   statusHead: (head: string, changed: number) =>
     `head ${head}, ${changed === 0 ? "nothing unsaved" : `${several(changed, "unsaved change")}`}`,
   healthy: "plyfs: all is well",
+  heldUp: (ms: number, hook: string) => `the longest that the agent has waited for plyfs: ${ms} ms (${hook})`,
   mended: "plyfs: mended",
   failures: {
     notInstalled: (program: string): [string, string] => [`there is no command ${program}`, "pip install plyfs"],

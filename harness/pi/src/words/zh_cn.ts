@@ -60,6 +60,7 @@ export const zhCN: Words = {
   serves: (workspace, mode) => `plyfs 管理着 ${workspace}（${mode}）`,
   statusHead: (head, changed) => `当前检查点 ${head}，${changed === 0 ? "没有未保存的修改" : `${changed} 处未保存的修改`}`,
   healthy: "plyfs：一切正常",
+  heldUp: (ms, hook) => `代理等待 plyfs 的最长时间：${ms} 毫秒（${hook}）`,
   mended: "plyfs：已修复",
   failures: {
     notInstalled: (program) => [`没有命令 ${program}`, "pip install plyfs"],
