@@ -7,13 +7,13 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from store.entries import link_key
 from store.format import Attributes, Directory, Entry, Inline, Linked, LinkTarget, Regular
 from store.nodes import Pages
 from store.refs import Ino
 from tests.fakes.objects import MemoryObjects
 from vfs.live.tree import Root
 from vfs.scan.picking import pick
-from vfs.trees.view import link_key
 
 NAMES = [b"a", b"b", b"c"]
 Leaves = dict[bytes, tuple[int, bytes]]

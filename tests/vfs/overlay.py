@@ -11,6 +11,7 @@ import random
 import stat
 from dataclasses import dataclass, field, replace
 
+from store.entries import below, link_key
 from store.format import (
     Absent,
     Attributes,
@@ -35,8 +36,8 @@ from store.nodes import Pages, settled
 from store.refs import Ino
 from tests.fakes.objects import MemoryObjects
 from vfs.trees.contents import Contents
-from vfs.trees.host import NEW_INO, Host, below
-from vfs.trees.view import View, join, link_key
+from vfs.trees.host import NEW_INO, Host
+from vfs.trees.view import View, join
 
 
 @dataclass(eq=False)

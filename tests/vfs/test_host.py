@@ -12,9 +12,10 @@ import textwrap
 
 import pytest
 
+from store.entries import below
 from store.format import Directory, Origin, Original, Regular, Special, Symlink
 from vfs.errors import FsError
-from vfs.trees.host import HASHED_DEVICE, ROOT_INO, Host, below, open_beneath, parent
+from vfs.trees.host import HASHED_DEVICE, ROOT_INO, Host, open_beneath, parent
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ import stat
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from store.entries import below, link_key
 from store.format import Absent, Directory, Entry, Linked, LinkTarget, Origin, Original, Regular, Special, Symlink
-from vfs.trees.host import below, parent
-from vfs.trees.view import link_key
+from vfs.trees.host import parent
 
 if TYPE_CHECKING:
     from store.nodes import Page, Pages

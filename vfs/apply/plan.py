@@ -16,6 +16,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
+from store.entries import below
 from store.format import (
     Absent,
     Attributes,
@@ -38,7 +39,7 @@ from vfs.apply.inverse import Inverse
 from vfs.apply.links import Group, Links
 from vfs.apply.record import Fix, Out, Put
 from vfs.errors import FsError
-from vfs.trees.host import Host, below, parent
+from vfs.trees.host import Host, parent
 from vfs.trees.view import Present, View, join
 
 if TYPE_CHECKING:

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 
 from store.disk import Disk, read_file
+from store.entries import content_size
 from store.errors import DamagedError, FormatError
 from store.format import Attributes, Origin, Original, Regular, Special, Symlink
 from store.frames import frame, scan
 from vfs.apply.draft import with_attributes
 from vfs.errors import FsError
-from vfs.trees.contents import COPY_BYTES, Contents, content_size
+from vfs.trees.contents import COPY_BYTES, Contents
 from vfs.trees.racy import RACY_NS, is_racy
 from vfs.trees.rewrite import Inverse
 from vfs.trees.view import Present, View

@@ -23,10 +23,11 @@ import msgspec
 from blake3 import blake3
 
 from store.disk import Disk
+from store.entries import below
 from store.format import Origin
 from vfs.apply.record import Explained
 from vfs.errors import FsError
-from vfs.trees.host import Host, below
+from vfs.trees.host import Host
 from vfs.trees.view import join
 
 MAGIC = b"plyfs survey 1\n"

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from store.disk import Disk
+from store.entries import link_key
 from store.errors import StoreError
 from store.format import (
     FORMAT_VERSION,
@@ -42,7 +43,7 @@ from vfs.scan.repository import Repositories
 from vfs.scan.statindex import DirectoryRecord, FileRecord, Inode, StatIndex, now_ns, record_of
 from vfs.scan.walker import Context, Policy, Walk, Wanted
 from vfs.trees.diff import same
-from vfs.trees.view import View, join, link_key
+from vfs.trees.view import View, join
 from vfs.workspace import WorkspaceError
 
 ROUNDS = 8

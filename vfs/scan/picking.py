@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from store.entries import link_key
 from store.format import Directory, Entry, Linked, LinkTarget, Regular, Special, Symlink
 from store.nodes import Page, Pages, same_entry, settled
 from store.refs import Ino
 from vfs.live.tree import Root
-from vfs.trees.view import link_key
 
 
 def pick(pages: Pages, onto: Root, source: Root, paths: Iterable[bytes], fresh: Callable[[], Ino]) -> Root:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from store.entries import below, link_key
 from store.errors import DamagedError, StoreError
 from store.format import (
     CHUNK_BYTES,
@@ -42,8 +43,8 @@ from vfs.scan.coverage import GIT
 from vfs.scan.reading import Reader, Unstable
 from vfs.scan.statindex import StatIndex
 from vfs.trees.contents import Contents
-from vfs.trees.host import Host, below
-from vfs.trees.view import View, join, link_key
+from vfs.trees.host import Host
+from vfs.trees.view import View, join
 
 
 class Targets:

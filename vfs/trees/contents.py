@@ -14,6 +14,7 @@ import os
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
+from store.entries import content_size
 from store.errors import FormatError
 from store.format import (
     Blob,
@@ -192,11 +193,6 @@ class Contents:
             check_origin(origin, source)
         finally:
             os.close(origin)
-
-
-def content_size(content: Content) -> int:
-    """The length of ``content`` in bytes."""
-    return len(content.data) if isinstance(content, Inline) else content.size
 
 
 def check_origin(fd: int, source: OriginPiece | Original) -> None:

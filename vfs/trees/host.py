@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from blake3 import blake3
 
+from store.entries import below
 from store.format import Attributes, Directory, Origin, Original, Regular, Special, Symlink
 from store.refs import Ino
 from vfs.errors import FsError
@@ -70,11 +71,6 @@ class Listed(NamedTuple):
 
 Rows: TypeAlias = list[Listed]
 Devices: TypeAlias = list[int]
-
-
-def below(origin: Origin, name: bytes) -> Origin:
-    """The origin of ``name`` in the directory ``origin``."""
-    return Origin(origin.tree, origin.path + b"/" + name if origin.path else name)
 
 
 def parent(path: bytes) -> tuple[bytes, bytes]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from store.entries import below, content_size
 from store.errors import FormatError
 from store.format import (
     CHUNK_BYTES,
@@ -31,8 +32,8 @@ from store.format import (
     encode,
 )
 from store.nodes import settled
-from vfs.trees.contents import Contents, content_size
-from vfs.trees.host import below, parent
+from vfs.trees.contents import Contents
+from vfs.trees.host import parent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from store.entries import below, link_key
 from store.format import (
     Absent,
     Directory,
@@ -31,9 +32,9 @@ from store.nodes import settled
 from store.refs import Ino
 from vfs.trees.contents import Contents
 from vfs.trees.diff import same
-from vfs.trees.host import NEW_INO, below
+from vfs.trees.host import NEW_INO
 from vfs.trees.rewrite import Inverse, Place, PutStore, Rewriter
-from vfs.trees.view import Held, View, join, link_key
+from vfs.trees.view import Held, View, join
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

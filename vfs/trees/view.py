@@ -12,12 +12,13 @@ import errno
 import stat
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from store.entries import below, link_key
 from store.errors import FormatError
 from store.format import Absent, Directory, Entry, Layer, Linked, LinkTarget, Origin, Regular, Special, Symlink, decode
 from store.nodes import ObjectStore, Page, Pages, settled
 from store.refs import NodeRef
 from vfs.errors import FsError
-from vfs.trees.host import NEW_INO, below
+from vfs.trees.host import NEW_INO
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -37,11 +38,6 @@ class Held(NamedTuple):
 
     path: bytes
     directory: Directory
-
-
-def link_key(ino: Ino) -> bytes:
-    """The key of an inode in a link table."""
-    return ino.to_bytes(8, "big")
 
 
 def join(path: bytes, name: bytes) -> bytes:
