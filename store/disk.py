@@ -30,6 +30,7 @@ _CLOEXEC = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 READ_FLAGS = os.O_RDONLY | _CLOEXEC
 CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | _CLOEXEC
 APPEND_FLAGS = os.O_RDWR | os.O_APPEND | _CLOEXEC
+LOCK_FLAGS = os.O_RDWR | os.O_CREAT | _CLOEXEC
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -307,6 +308,22 @@ def make_directories(disk: Disk, path: bytes) -> None:
         except FileExistsError:
             if not os.path.isdir(directory):
                 raise
+
+
+def _read_at(fd: int, length: int, offset: int) -> bytes:
+    os.lseek(fd, offset, os.SEEK_SET)
+    return os.read(fd, length)
+
+
+def _write_at(fd: int, data: bytes | memoryview, offset: int) -> int:
+    os.lseek(fd, offset, os.SEEK_SET)
+    return os.write(fd, data)
+
+
+read_at: Callable[[int, int, int], bytes] = getattr(os, "pread", _read_at)
+"""pread(2). Where there is none, the descriptor's place moves, so that one thread at a time may use it."""
+write_at: Callable[[int, bytes | memoryview, int], int] = getattr(os, "pwrite", _write_at)
+"""pwrite(2), with the same reserve."""
 
 
 def read_file(path: bytes) -> bytes:

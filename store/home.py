@@ -17,7 +17,18 @@ from functools import cached_property
 
 import msgspec
 
-from store.disk import PRIVATE_DIRECTORY, Clock, Disk, Ids, RandomIds, SystemClock, make_directories, read_file
+from store.disk import (
+    LOCK_FLAGS,
+    PRIVATE_DIRECTORY,
+    READ_FLAGS,
+    Clock,
+    Disk,
+    Ids,
+    RandomIds,
+    SystemClock,
+    make_directories,
+    read_file,
+)
 from store.errors import DamagedError, FormatError, StoreError
 from store.format import FORMAT_VERSION
 from store.frames import frame, scan
@@ -53,10 +64,13 @@ class WorkspaceIdentity(msgspec.Struct, array_like=True, frozen=True, forbid_unk
 
         What is below a mount can be asked for only by a descriptor opened before.
         """
-        fd = directory if isinstance(directory, int) else os.open(directory, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        if sys.platform == "win32":  # directories cannot be opened, and NTFS never gives a number twice
+            status = os.stat(directory)
+            return cls(status.st_dev, status.st_ino, getattr(status, "st_birthtime_ns", 0))
+        fd = directory if isinstance(directory, int) else os.open(directory, READ_FLAGS)
         try:
             stat = os.stat(fd)
-            fsid = stat.st_dev if sys.platform == "win32" else os.statvfs(fd).f_fsid or stat.st_dev
+            fsid = os.statvfs(fd).f_fsid or stat.st_dev
             return cls(fsid, stat.st_ino, _birth_ns(fd, stat))
         finally:
             if fd is not directory:
@@ -220,7 +234,7 @@ class Home:
 
         Raises NoSpaceError or DamagedError.
         """
-        fd = os.open(os.path.join(self.root, b"home.lock"), os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+        fd = os.open(os.path.join(self.root, b"home.lock"), LOCK_FLAGS, 0o600)
         try:
             flock(fd, exclusive=True, wait=True)
             record = self._search(identity, path)

@@ -15,10 +15,8 @@ from types import TracebackType
 
 import msgspec
 
-from store.disk import boot_id
+from store.disk import LOCK_FLAGS, boot_id, write_at
 from store.errors import LockedError
-
-_OPEN_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -39,13 +37,7 @@ class Owner(msgspec.Struct, frozen=True):
 def flock(fd: int, exclusive: bool, wait: bool) -> bool:
     """Lock the open file until it is closed; False if it is held by another and ``wait`` is False."""
     if sys.platform == "win32":
-        import msvcrt
-
-        try:
-            msvcrt.locking(fd, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
+        return _lock_file_ex(fd, exclusive, wait)
     import fcntl
 
     kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
@@ -54,6 +46,32 @@ def flock(fd: int, exclusive: bool, wait: bool) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+_LOCKED_BYTE = 1 << 40
+"""Windows keeps others from reading what is locked: so it is a byte that no lock file has."""
+
+
+def _lock_file_ex(fd: int, exclusive: bool, wait: bool) -> bool:
+    """``flock`` by LockFileEx: ``msvcrt.locking`` has no shared locks, and gives up waiting after ten seconds."""
+    import ctypes
+    import msvcrt
+
+    class Overlapped(ctypes.Structure):
+        _fields_ = (
+            ("internal", ctypes.c_void_p),
+            ("internal_high", ctypes.c_void_p),
+            ("offset", ctypes.c_uint32),
+            ("offset_high", ctypes.c_uint32),
+            ("event", ctypes.c_void_p),
+        )
+
+    fail_immediately, exclusive_lock = 1, 2
+    kernel32 = getattr(ctypes, "windll").kernel32  # noqa: B009 - only Windows has it
+    handle = ctypes.c_void_p(getattr(msvcrt, "get_osfhandle")(fd))  # noqa: B009
+    where = Overlapped(None, None, _LOCKED_BYTE & 0xFFFFFFFF, _LOCKED_BYTE >> 32, None)
+    flags = (exclusive_lock if exclusive else 0) | (0 if wait else fail_immediately)
+    return bool(kernel32.LockFileEx(handle, flags, 0, 1, 0, ctypes.byref(where)))
 
 
 def process_start(pid: int) -> str | None:
@@ -114,13 +132,13 @@ class Lock:
             fd = self._take_over(owner)
         record = json.dumps(msgspec.to_builtins(this_process())).encode()
         os.ftruncate(fd, 0)
-        os.pwrite(fd, record, 0)
+        write_at(fd, record, 0)
         self._fd = fd
 
     def _try(self) -> int | None:
         """The locked file, None if it is held. The name may be given to another file by a take-over meanwhile."""
         while True:
-            fd = os.open(self.path, _OPEN_FLAGS, 0o600)
+            fd = os.open(self.path, LOCK_FLAGS, 0o600)
             if not flock(fd, exclusive=True, wait=False):
                 os.close(fd)
                 return None
@@ -137,7 +155,7 @@ class Lock:
 
     def _take_over(self, dead: Owner) -> int:
         """Put a new file in the place of one that a descendant of its dead owner keeps locked."""
-        guard = os.open(self.path + b".guard", _OPEN_FLAGS, 0o600)
+        guard = os.open(self.path + b".guard", LOCK_FLAGS, 0o600)
         try:
             flock(guard, exclusive=True, wait=True)
             if self.owner() == dead:  # else another has taken it over before us

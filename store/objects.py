@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 from binascii import hexlify
 from collections.abc import Iterator
@@ -24,11 +25,14 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
-from store.disk import READ_FLAGS, Disk, read_descriptor
+from store.disk import LOCK_FLAGS, READ_FLAGS, Disk, read_at, read_descriptor, write_at
 from store.errors import DamagedError, MissingError
 from store.refs import BlobRef, NodeRef
 
 OBJECT_MODE = 0o400
+
+SYNC_AT_ONCE = sys.platform == "win32"
+"""Windows flushes only what is open for writing, which no object is later; and it cannot flush a whole file system."""
 
 FLUSH_EACH = 8
 """Up to this many objects are flushed one by one; more of them cost less as one syncfs(2)."""
@@ -197,10 +201,10 @@ class Objects:
     def _write(self, ref: bytes, data: bytes | memoryview) -> None:
         temporary = self._temporary + b"%d-%d" % (os.getpid(), next(self._unique))
         try:
-            self._disk.write_new(temporary, data, OBJECT_MODE)
+            self._disk.write_new(temporary, data, OBJECT_MODE, SYNC_AT_ONCE)
         except FileExistsError:  # left by a dead process that had our number
             self._disk.unlink(temporary)
-            self._disk.write_new(temporary, data, OBJECT_MODE)
+            self._disk.write_new(temporary, data, OBJECT_MODE, SYNC_AT_ONCE)
         self._place(temporary, self.path(ref), ref)
 
     def adopt(self, path: bytes, ref: BlobRef, keep: bool = False) -> None:
@@ -300,7 +304,7 @@ class Objects:
             self._remember(ref, True)
 
     def _flush(self, waiting: set[bytes]) -> None:
-        if not waiting:
+        if not waiting or SYNC_AT_ONCE:
             return
         if len(waiting) > FLUSH_EACH:
             fd = os.open(self.root, READ_FLAGS)
@@ -376,7 +380,7 @@ class Objects:
     def sealing(self) -> Iterator[None]:
         """While this lasts no sweep deletes anything. Waits for a sweep that is deleting."""
         with self._locked(exclusive=False) as fd:
-            sweeps = os.pread(fd, 16, 0)
+            sweeps = read_at(fd, 16, 0)
             with self._guard:
                 if sweeps != self._sweeps:  # what was known to exist may have been deleted and put again
                     self._sweeps = sweeps
@@ -390,13 +394,13 @@ class Objects:
             try:
                 yield
             finally:
-                os.pwrite(fd, os.urandom(16), 0)
+                write_at(fd, os.urandom(16), 0)
 
     @contextmanager
     def _locked(self, exclusive: bool) -> Iterator[int]:
         from store.lock import flock
 
-        fd = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(self._lock_path, LOCK_FLAGS, 0o600)
         try:
             flock(fd, exclusive=exclusive, wait=True)
             yield fd
@@ -408,7 +412,7 @@ def _hashes_to(fd: int, ref: bytes) -> bool:
     """True if the file's bytes, from the start, have the name ``ref``. The descriptor's place does not move."""
     hasher = blake3()
     offset = 0
-    while data := os.pread(fd, 1 << 20, offset):
+    while data := read_at(fd, 1 << 20, offset):
         hasher.update(data)
         offset += len(data)
     return hasher.digest() == ref

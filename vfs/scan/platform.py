@@ -245,7 +245,7 @@ class Paths:
     def open_top(self, path: bytes) -> Handle:
         """The directory at ``path``, however long its path is."""
         text = os.path.abspath(os.fsdecode(path))
-        return "\\\\?\\" + text if sys.platform == "win32" and not text.startswith("\\\\") else text
+        return "\\\\?\\" + text if os.sep == "\\" and not text.startswith("\\\\") else text
 
     def _path(self, at: Handle, name: str) -> str:
         assert isinstance(at, str)

@@ -14,6 +14,7 @@ import os
 import stat
 from typing import NamedTuple, Protocol
 
+from store.disk import read_at
 from store.errors import StoreError
 from store.format import (
     CHUNK_BYTES,
@@ -193,15 +194,9 @@ def same_file(a: os.stat_result, b: os.stat_result) -> bool:
 def _exactly(fd: int, length: int, offset: int) -> bytes:
     if not length:
         return b""
-    if not hasattr(os, "pread"):
-        os.lseek(fd, offset, os.SEEK_SET)
-        data = os.read(fd, length)
-        if len(data) != length:
-            raise Unstable
-        return data
-    data = os.pread(fd, length, offset)
+    data = read_at(fd, length, offset)
     while len(data) < length:
-        more = os.pread(fd, length - len(data), offset + len(data))
+        more = read_at(fd, length - len(data), offset + len(data))
         if not more:
             raise Unstable
         data += more

@@ -14,6 +14,7 @@ import os
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
+from store.disk import read_at, write_at
 from store.entries import content_size
 from store.errors import FormatError
 from store.format import (
@@ -236,7 +237,7 @@ def copy_range(source: int, offset: int, target: int, start: int, length: int) -
                 in_kernel = False
                 continue
         else:
-            data = os.pread(source, min(length, COPY_BYTES), offset)
+            data = read_at(source, min(length, COPY_BYTES), offset)
             if not data:
                 raise OSError(errno.EIO, "the source is shorter than it was")
             _write_all(target, data, start)
@@ -247,9 +248,9 @@ def copy_range(source: int, offset: int, target: int, start: int, length: int) -
 
 
 def _read_all(fd: int, offset: int, length: int, what: str) -> bytes:
-    data = os.pread(fd, length, offset)
+    data = read_at(fd, length, offset)
     while len(data) < length:
-        more = os.pread(fd, length - len(data), offset + len(data))
+        more = read_at(fd, length - len(data), offset + len(data))
         if not more:
             raise FsError(errno.EIO, f"{what} is shorter than it was")
         data += more
@@ -259,6 +260,6 @@ def _read_all(fd: int, offset: int, length: int, what: str) -> bytes:
 def _write_all(fd: int, data: bytes, offset: int) -> None:
     view = memoryview(data)
     while view:
-        count = os.pwrite(fd, view, offset)
+        count = write_at(fd, view, offset)
         view = view[count:]
         offset += count

@@ -43,7 +43,9 @@ HASHED_DEVICE = 1023
 STEP_BYTES = 3800
 """A longer path is walked in steps: PATH_MAX (4096) holds for each system call, not for what a user may have."""
 
-READ_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+READ_FLAGS = 0
+for _flag in ("O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_NONBLOCK"):  # Windows has none of them, and no bases either
+    READ_FLAGS |= getattr(os, _flag, 0)
 
 LABELS = (b"security.selinux", b"security.ima", b"security.evm", b"security.SMACK64")
 """Extended attributes that the machine's policy gives to a file; they are not part of what a user wrote."""

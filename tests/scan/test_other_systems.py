@@ -1,0 +1,88 @@
+"""Scanner mode where Python lacks what it has on Linux: as on Windows, and as on macOS. What cannot be shown here is in
+docs/scanner.md.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+
+STORY = """
+import sys
+sys.path.insert(0, {repo!r})
+{pretend}
+from pathlib import Path
+from vfs.scan.scanned import ScannedWorkspace
+from vfs.scan.walker import Policy
+import os
+top = Path({top!r})
+def serve():
+    ws = ScannedWorkspace(str(top), {home!r}, Policy(), lambda *_: None)
+    ws.start()
+    return ws
+def state():
+    return {{str(path.relative_to(top)): path.read_bytes() if path.is_file() else None for path in top.rglob("*")}}
+ws = serve()
+first = state()
+(top / "a").write_text("second")
+os.unlink(top / "d/b")
+os.rename(top / "deep", top / "deeper")
+os.rmdir(top / "empty")
+(top / "n").mkdir()
+(top / "n/new").write_bytes(b"n" * 2_000_000)
+made = ws.checkpoint(sync=True)
+second = state()
+assert made.changed >= 5, made
+assert ws.undo().kept == []
+assert state() == first, state().keys() ^ first.keys()
+assert ws.redo().head == made.id
+assert state() == second
+ws.restore("base", ["a"])
+assert (top / "a").read_text() == "first"
+assert ws.cat(made.id, "a") == b"second"
+assert not ws.status().dirty
+ws.unmount()
+ws.close()
+ws = serve()
+assert not ws.status().dirty
+ws.restore(made.id)
+assert state() == second
+print("done")
+"""
+
+WINDOWS = """
+import ctypes, encodings.idna, platformdirs, psutil, socket, subprocess, tempfile, concurrent.futures.thread
+import difflib, gc, json, logging, queue, shutil, threading, unicodedata, msgspec, blake3, pathlib
+from tests.scan.windows import pretend
+pretend()
+"""
+
+MACOS = """
+import os, sys
+import subprocess, psutil, platformdirs, pathlib
+lacking = "O_PATH listxattr getxattr setxattr removexattr fdatasync O_TMPFILE SEEK_DATA SEEK_HOLE"
+for name in lacking.split():
+    delattr(os, name)
+import fcntl
+fcntl.F_FULLFSYNC = fcntl.F_GETFD
+sys.platform = "darwin"
+"""
+
+
+@pytest.mark.parametrize("pretend", [WINDOWS, MACOS], ids=["Windows", "macOS"])
+def test_the_main_job(tmp_path: Path, pretend: str) -> None:
+    top = tmp_path / "workspace"
+    for name in ("a", "d/b", "d/c", "deep/er/file"):
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).write_text("first")
+    (top / "big").write_bytes(b"0123456789" * 150_000)
+    (top / "empty").mkdir()
+    script = STORY.format(repo=str(REPO), pretend=pretend, top=str(top), home=str(tmp_path / "home"))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "done"
