@@ -18,8 +18,8 @@ import tempfile
 import time
 from collections.abc import Callable
 
+from vfs.scan.policy import Policy
 from vfs.scan.scanned import ScannedWorkspace
-from vfs.scan.walker import Policy
 
 CHANGED = 10
 FILES_A_DIRECTORY = 25

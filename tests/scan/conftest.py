@@ -12,8 +12,8 @@ import pytest
 from store.disk import Disk
 from vfs.scan.execute import Executor
 from vfs.scan.platform import Platform
+from vfs.scan.policy import Policy
 from vfs.scan.scanned import ScannedWorkspace
-from vfs.scan.walker import Policy
 
 
 class Scanned:

@@ -24,8 +24,8 @@ from tests.model.machine import memory_directory
 from tests.model.plain import DIR, GIT, LNK, REG, Node, Refused, at, clone, differs, walk
 from tests.model.story import Story
 from tests.scan.conftest import Scanned
+from vfs.scan.policy import Policy
 from vfs.scan.statindex import StatIndex
-from vfs.scan.walker import Policy
 
 SMALL = {
     (vfs.scan.reading, "CHUNK_BYTES"): 1024,

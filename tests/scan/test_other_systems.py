@@ -18,7 +18,7 @@ sys.path.insert(0, {repo!r})
 {pretend}
 from pathlib import Path
 from vfs.scan.scanned import ScannedWorkspace
-from vfs.scan.walker import Policy
+from vfs.scan.policy import Policy
 import os
 top = Path({top!r})
 def serve():

@@ -127,7 +127,7 @@ sys.path.insert(0, {repo!r})
 from pathlib import Path
 from typing import Any
 from vfs.scan.scanned import ScannedWorkspace
-from vfs.scan.walker import Policy
+from vfs.scan.policy import Policy
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)  # what is imported by now may lie where only root may read

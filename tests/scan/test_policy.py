@@ -10,7 +10,7 @@ import pytest
 from store.format import decode
 from tests.conftest import need_programs
 from tests.scan.conftest import Scanned, kinds
-from vfs.scan.walker import Policy
+from vfs.scan.policy import Policy
 
 
 @pytest.fixture

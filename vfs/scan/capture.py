@@ -38,10 +38,12 @@ from store.objects import Objects
 from store.refs import Ino, LayerRef, NodeRef
 from vfs.live.tree import Root
 from vfs.scan.platform import Handle, Platform
+from vfs.scan.policy import Policy
 from vfs.scan.reading import Read, Reader, Unreadable, Unstable
 from vfs.scan.repository import Repositories
+from vfs.scan.ruling import Context
 from vfs.scan.statindex import DirectoryRecord, FileRecord, Inode, StatIndex, now_ns, record_of
-from vfs.scan.walker import Context, Policy, Walk, Wanted
+from vfs.scan.walker import Walk, Wanted
 from vfs.trees.diff import same
 from vfs.trees.view import View, join
 from vfs.workspace import WorkspaceError
@@ -105,7 +107,7 @@ class Scanner:
         careful, self._careful = self._careful, True  # until this scan has seen everything
         try:
             walk.run(self.platform.threads if self._first else 1, careful=careful)
-            if walk.rules_changed and walk.tracked_changed():
+            if walk.ruling.rules_changed and walk.ruling.tracked_changed():
                 again = self._walk()
                 again.opened_up = walk.opened_up
                 again.run(1)
@@ -115,7 +117,7 @@ class Scanner:
                 again.scope_changed = True
                 walk = again
             self._settle(walk)
-            changed_scope = walk.scope_changed
+            changed_scope = walk.scope_changed or walk.ruling.repositories_changed
         finally:
             for at, name, mode in reversed(walk.opened_up):
                 self.platform.close_again(at, name, mode)

@@ -31,8 +31,8 @@ def from_scan(home: Home, store: WorkspaceStore, lock: Lock, workspace: bytes) -
     finally:
         peek.close()
     # Not before: a workspace that is never scanned need not load the scanner.
+    from vfs.scan.policy import Policy
     from vfs.scan.scanned import ScannedWorkspace
-    from vfs.scan.walker import Policy
 
     policy = Policy(scope.rules, scope.max_bytes)
     scanned = ScannedWorkspace(os.fsdecode(workspace), os.fsdecode(home.root), policy, lambda name, data: None)

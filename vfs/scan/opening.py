@@ -24,13 +24,13 @@ from vfs.scan.capture import Present, Scanner
 from vfs.scan.execute import Executor
 from vfs.scan.moves import Moves
 from vfs.scan.platform import Handle, Platform
+from vfs.scan.policy import Policy
 from vfs.scan.reading import Reader
 from vfs.scan.restoring import RestoreFile, clear_away
 from vfs.scan.state import ScanState, StateFile
 from vfs.scan.statindex import StatIndex
 from vfs.scan.targets import Targets
 from vfs.scan.timeline import ScanTimeline
-from vfs.scan.walker import Policy
 from vfs.trees.host import Host
 from vfs.workspace import RefusedError
 

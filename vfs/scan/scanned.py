@@ -31,8 +31,8 @@ from vfs.scan.execute import Executor
 from vfs.scan.moves import Move, Moves
 from vfs.scan.opening import Opening
 from vfs.scan.platform import Platform, choose
+from vfs.scan.policy import Policy
 from vfs.scan.timeline import ScanTimeline, same_page
-from vfs.scan.walker import Policy
 from vfs.workspace import (
     CheckpointResult,
     DiffResult,

@@ -1,8 +1,8 @@
 """The walk over the workspace: what is new, changed and gone since the records were made, and what is left out.
 
 Owns reading directories and comparing them with the records of ``statindex``, which it brings up to date but for the
-files that have to be read: those it lists. Does not own reading files (``reading``), the tree (``capture``), or the
-syntax of ignore rules.
+files that have to be read: those it lists. Does not own reading files (``reading``), the tree (``capture``), nor what
+git ignores (``ruling``).
 
 Directories are walked by several threads when little is known yet (the disk is waited for), by one when all should be
 as it was (Python would only fight for its lock). Each directory is looked at by one thread.
@@ -14,30 +14,23 @@ import errno
 import os
 import stat
 import threading
-from collections import deque
 from typing import NamedTuple
 
-from store.format import Attributes, Repository
+from store.format import Attributes
 from store.refs import Ino
-from vfs.scan.ignorerules import MAX_BYTES, Rules
+from vfs.scan.ignorerules import Rules
 from vfs.scan.platform import Handle, Platform
-from vfs.scan.repository import GIT, Found, Repositories
-from vfs.scan.statindex import DirectoryRecord, FileRecord, Ignore, Left, Reason, StatIndex, kind, now_ns
+from vfs.scan.policy import Policy
+from vfs.scan.repository import GIT, Repositories
+from vfs.scan.ruling import IGNORE, Context, Ruling, signature_of
+from vfs.scan.statindex import DirectoryRecord, FileRecord, Left, Reason, StatIndex, kind, now_ns
+from vfs.scan.workers import Workers
 from vfs.trees.racy import is_racy
-
-IGNORE = ".gitignore"
 
 UNREADABLE = (Left("unreadable", False), Left("unreadable", True))
 
 LONG_PATH = 3000
 """Longer paths (characters) are only reached through descriptors: PATH_MAX holds for each system call."""
-
-
-class Policy(NamedTuple):
-    """What is captured: ``rules`` "git" leaves out what git ignores; ``max_bytes`` 0 sets no limit on a file's size."""
-
-    rules: str = "git"
-    max_bytes: int = 0
 
 
 class Wanted(NamedTuple):
@@ -46,23 +39,6 @@ class Wanted(NamedTuple):
     directory: DirectoryRecord
     name: str
     status: os.stat_result
-
-
-class Context:
-    """A repository while it is walked: its rules, and what it tracks all the same."""
-
-    def __init__(self, found: Found, top: str, tracked: frozenset[bytes]) -> None:
-        self.record: Repository = found.record
-        self.rules: Rules = found.rules
-        self.top = top
-        self.tracked = tracked
-        self._cut = len(found.record.path) + 1 if found.record.path else 0
-        self._prefix = found.record.prefix + b"/" if found.record.prefix else b""
-
-    def base(self, path: bytes) -> bytes:
-        """What paths in the workspace's directory ``path`` begin with, from the repository's top."""
-        inner = path[self._cut :]
-        return self._prefix + (inner + b"/" if inner else b"")
 
 
 class _Parent:
@@ -94,9 +70,8 @@ class Walk:
         self.gone: list[FileRecord] = []
         self.gone_directories: list[DirectoryRecord] = []
         self.made: list[DirectoryRecord] = []
-        self.contexts: list[Context] = []
         self.scope_changed = False
-        self.rules_changed = False
+        self.ruling = Ruling(index, platform, path, repositories)
         self.opened_up: list[tuple[Handle, str, int]] = []
         self.handled = 0
         self._platform = platform
@@ -104,12 +79,9 @@ class Walk:
         self._top = top
         self._path = path
         self._policy = policy
-        self._repositories = repositories
         self._device = platform.stat_directory(top).st_dev
-        self._tasks: deque[_Task] = deque()
-        self._guard = threading.Condition()
-        self._busy = 0
-        self._failed: BaseException | None = None
+        self._workers = Workers(self._one)
+        self._guard = threading.Lock()
         self._modes: dict[int, int] = {}
 
     def run(self, threads: int, again: bool = False, careful: bool = False) -> None:
@@ -117,9 +89,7 @@ class Walk:
 
         Raises OSError.
         """
-        context = None
-        if self._policy.rules == "git":
-            context = self._known(self.index.root, self._repositories.around(self._path), self._path)
+        context = self.ruling.around() if self._policy.rules == "git" else None
         root = self.index.root
         again = again or root.repo is not context
         root.repo = context
@@ -127,7 +97,8 @@ class Walk:
             self._quickly(root)
             return
         above = Rules(()) if context is None else context.rules
-        self._start(_Task(None, root, above if root.above is None or again else root.above, context, again), threads)
+        first = _Task(None, root, above if root.above is None or again else root.above, context, again)
+        self._workers.run([first], threads)
 
     def _quickly(self, root: DirectoryRecord) -> None:
         """Walk what should be as it was: a directory whose own times have not changed holds the same names, so its
@@ -143,7 +114,7 @@ class Walk:
                 handle = self._reach(record)
             except PermissionError:  # closed by its own mode: the other walk opens it up
                 context = root.repo if isinstance(root.repo, Context) else None
-                self._start(_Task(None, root, root.above or Rules(()), context, False), 1)
+                self._workers.run([_Task(None, root, root.above or Rules(()), context, False)], 1)
                 return
             if handle is None:  # it changed after its parent was looked at
                 self._restless(record)
@@ -153,9 +124,7 @@ class Walk:
             deeper = self._directory(handle, _Task(None, record, above, context, False), shallow=True)
             done = {id(task.record) for task in deeper}
             waiting.extend(inner for inner in record.directories.values() if id(inner) not in done)
-            self._tasks.extend(deeper)
-            while self._tasks:
-                self._tasks.extend(self._one(self._tasks.pop()))
+            self._workers.run(deeper, 1)
 
     def _restless(self, record: DirectoryRecord) -> None:
         if record.parent is not None:
@@ -167,7 +136,7 @@ class Walk:
         path = f"{self._path}/{os.fsdecode(record.path)}" if record.path else self._path
         if record.racy or len(path) > LONG_PATH or record.listed_again:
             return False
-        if record.git and record.parent is not None and self._nested(record) is not record.repo:
+        if record.git and record.parent is not None and self.ruling.nested(record) is not record.repo:
             return False
         lstat = os.lstat
         try:
@@ -187,7 +156,7 @@ class Walk:
                     return False
             if record.ignore is not None and IGNORE not in record.files:
                 status = lstat(path + IGNORE)
-                return not record.ignore.racy and record.ignore.signature == _signature(status)
+                return not record.ignore.racy and record.ignore.signature == signature_of(status)
         except OSError:
             return False
         return True
@@ -200,8 +169,7 @@ class Walk:
                 continue
             above = record.above if record.above is not None else Rules(())
             context = record.repo if isinstance(record.repo, Context) else None
-            for task in self._directory(handle, _Task(None, record, above, context, False), new_only=True):
-                self._start(task, 1)
+            self._workers.run(self._directory(handle, _Task(None, record, above, context, False), new_only=True), 1)
 
     def _reach(self, record: DirectoryRecord) -> Handle | None:
         names = os.fsdecode(record.path).split("/") if record.path else []
@@ -218,54 +186,6 @@ class Walk:
                     self._platform.close(handle)
             handle = inner
         return handle
-
-    def tracked_changed(self) -> bool:
-        """True if, by the rules as they are now, other ignored files are tracked: then names must be asked for anew."""
-        self.index.rules_version += 1
-        for context in self.contexts:
-            key = (context.record, self.index.rules_version)
-            if self._repositories.tracked(context.top, key) != context.tracked:
-                return True
-        return False
-
-    # --- the threads -----------------------------------------------------------------------------------------------
-
-    def _start(self, task: _Task, threads: int) -> None:
-        self._tasks.append(task)
-        if threads <= 1:
-            while self._tasks:
-                self._tasks.extend(self._one(self._tasks.pop()))
-            return
-        crew = [threading.Thread(target=self._work, name="plyfs-walk", daemon=True) for _ in range(threads)]
-        for thread in crew:
-            thread.start()
-        for thread in crew:
-            thread.join()
-        if self._failed is not None:
-            raise self._failed
-
-    def _work(self) -> None:
-        while True:
-            with self._guard:
-                while not self._tasks and self._busy and self._failed is None:
-                    self._guard.wait()
-                if not self._tasks or self._failed is not None:
-                    self._guard.notify_all()
-                    return
-                task = self._tasks.pop()
-                self._busy += 1
-            try:
-                more = self._one(task)
-            except BaseException as error:
-                with self._guard:
-                    self._failed = error
-                    self._busy -= 1
-                    self._guard.notify_all()
-                return
-            with self._guard:
-                self._tasks.extend(more)
-                self._busy -= 1
-                self._guard.notify_all()
 
     def _one(self, task: _Task) -> list[_Task]:
         if task.parent is None:
@@ -365,7 +285,7 @@ class Walk:
         record.git = git
         if self._policy.rules == "git":
             if git and record.parent is not None:
-                nested = self._nested(record)
+                nested = self.ruling.nested(record)
                 if nested is not None:
                     again = again or nested is not record.repo
                     context = nested
@@ -374,7 +294,7 @@ class Walk:
                 again = True
                 record.repo = context
             ignore = IGNORE in files or any(entry.name == IGNORE for entry in unknown)
-            again = self._rules(handle, record, task.above, context, ignore, again)
+            again = self.ruling.enter(handle, record, task.above, context, ignore, again)
         if again:
             self._ask_again(record, context, found)
             inner = [name for name in inner if name in directories]
@@ -422,76 +342,6 @@ class Walk:
         record.ctime, record.ino = status.st_ctime_ns, status.st_ino
         record.unsaved = True
 
-    # --- rules -----------------------------------------------------------------------------------------------------
-
-    def _nested(self, record: DirectoryRecord) -> Context | None:
-        top = os.path.join(self._path, os.fsdecode(record.path))
-        return self._known(record, self._repositories.at(top, record.path), top)
-
-    def _known(self, record: DirectoryRecord, found: Found | None, top: str) -> Context | None:
-        """The context of a repository: the one of the scan before, if nothing about it has changed."""
-        if found is None:
-            return None
-        old = record.repo
-        if found.record.prefix:
-            top = top[: len(top) - len(os.fsdecode(found.record.prefix)) - 1]
-        tracked = self._repositories.tracked(top, (found.record, self.index.rules_version))
-        if isinstance(old, Context) and old.record == found.record and old.tracked == tracked:
-            self.contexts.append(old)
-            return old
-        made = Context(found, top, tracked)
-        self.contexts.append(made)
-        self.scope_changed = True
-        return made
-
-    def _rules(
-        self,
-        handle: Handle,
-        record: DirectoryRecord,
-        above: Rules,
-        context: Context | None,
-        there: bool,
-        again: bool,
-    ) -> bool:
-        """Bring the directory's rules up to date; True if names must be asked for anew."""
-        if context is not None and context.record.path == record.path:
-            above = context.rules
-        ignore = self._ignore(handle, record) if there and context is not None else None
-        before = None if record.ignore is None else record.ignore.text
-        text = None if ignore is None else ignore.text
-        if before != text:
-            again = self.rules_changed = True
-        if record.ignore is not ignore:
-            record.unsaved = True
-        record.ignore = ignore
-        if again or record.above is not above:
-            record.above = above
-            record.rules = above if context is None else above.below(context.base(record.path), text)
-        return again
-
-    def _ignore(self, handle: Handle, record: DirectoryRecord) -> Ignore | None:
-        try:
-            status = self._platform.stat(handle, IGNORE)
-            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
-                return None
-            signature = _signature(status)
-            old = record.ignore
-            if old is not None and old.signature == signature and not old.racy:
-                return old
-            looked = now_ns()
-            with open(self._platform.open_file(handle, IGNORE), "rb") as file:
-                return Ignore(signature, is_racy(status, looked), file.read())
-        except OSError:
-            return None
-
-    def _ignored(self, record: DirectoryRecord, context: Context | None, name: str, directory: bool) -> bool:
-        if context is None:
-            return False
-        raw = os.fsencode(name)
-        path = context.base(record.path) + raw
-        ignored = record.inside or record.rules.ignores(path, raw, directory)
-        return ignored and path not in context.tracked
-
     def _ask_again(self, record: DirectoryRecord, context: Context | None, found: list[os.DirEntry[str]]) -> None:
         """Ask the rules for every name that is known; what they leave out now is let go of."""
         for entry in found:
@@ -502,18 +352,13 @@ class Walk:
                     record.unsaved = True
                     self.scope_changed = True
             elif name in record.files:
-                if self._ignored(record, context, name, False):
+                if self.ruling.ignores(record, context, name, False):
                     self._leave(record, name, "ignored", False)
             elif name in record.directories:
-                if self._ignored(record, context, name, True):
+                if self.ruling.ignores(record, context, name, True):
                     self._leave(record, name, "ignored", True)
                 else:
-                    self._inside(record, context, record.directories[name])
-
-    def _inside(self, record: DirectoryRecord, context: Context | None, child: DirectoryRecord) -> None:
-        if context is not None:
-            raw = os.fsencode(child.name)
-            child.inside = record.inside or record.rules.ignores(context.base(record.path) + raw, raw, True)
+                    self.ruling.inside(record, context, record.directories[name])
 
     # --- names -----------------------------------------------------------------------------------------------------
 
@@ -533,13 +378,13 @@ class Walk:
             return
         if known is not None and known.reason == "another file system" and self._is_elsewhere(handle, name):
             return
-        if self._ignored(record, context, name, directory):
+        if self.ruling.ignores(record, context, name, directory):
             self._leave(record, name, "ignored", directory)
             return
         if directory:
             record.left.pop(name, None)
             child = record.child(name)
-            self._inside(record, context, child)
+            self.ruling.inside(record, context, child)
             inner.append(name)
             record.touch(name)
             return
@@ -595,10 +440,6 @@ class Walk:
 
     leave = _leave
     lose = _lose
-
-
-def _signature(status: os.stat_result) -> tuple[int, int, int, int]:
-    return status.st_ctime_ns, status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def _is_junction(entry: os.DirEntry[str]) -> bool:
