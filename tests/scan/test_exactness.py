@@ -431,3 +431,22 @@ def test_lost_records_only_cost_time(scanned: Scanned) -> None:
     assert {change.kind for change in ws.diff().changes} <= {"mode"}
     os.rename(scanned.path / "d0", scanned.path / "moved")
     assert kinds(ws.diff().changes)["moved"] == "rename"
+
+
+def test_a_directory_and_a_file_change_places_and_the_file_has_a_name_in_it(scanned: Scanned) -> None:
+    top = scanned.path
+    scanned.write("a", "first")
+    scanned.write("d/a", "inside")
+    os.link(top / "a", top / "d/b")
+    ws = scanned.start()
+    before = capture(top, times=False)
+    os.truncate(top / "a", 0)
+    os.rename(top / "a", top / "between")
+    os.rename(top / "d", top / "a")
+    os.rename(top / "between", top / "d")
+    made = ws.checkpoint().id
+    changes = [(change.path, change.kind) for change in ws.diff("base", made).changes]
+    assert len(changes) == len(set(changes))
+    assert ws.undo().kept == []
+    assert not capture(top, times=False).differences(before)
+    assert not ws.status().dirty

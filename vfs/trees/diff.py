@@ -229,10 +229,13 @@ class _Classifier:
             self._pair()
         self.found.extend(Changed("delete", path, None, entry, None) for path, entry in self.gone.items())
         created = {changed.path for changed in self.found if changed.kind == "create"}
-        found = [
-            changed for changed in self.found if changed.kind in ("create", "rename") or changed.path not in created
-        ]
-        return sorted(found, key=lambda changed: (changed.path, changed.kind))
+        # A name of a changed inode may be met twice: by its link table's row, and in a directory that was renamed.
+        found = {
+            (changed.path, changed.kind): changed
+            for changed in reversed(self.found)
+            if changed.kind in ("create", "rename") or changed.path not in created
+        }
+        return [found[key] for key in sorted(found)]
 
     def _take(self, difference: Difference) -> None:
         path, before, after, source = difference
