@@ -450,3 +450,39 @@ def test_a_directory_and_a_file_change_places_and_the_file_has_a_name_in_it(scan
     assert ws.undo().kept == []
     assert not capture(top, times=False).differences(before)
     assert not ws.status().dirty
+
+
+def test_another_directory_at_the_same_path_is_another_workspace(scanned: Scanned) -> None:
+    scanned.write("f", "first")
+    base = scanned.start().status().head
+    scanned.ws.unmount()
+    scanned.ws.close()
+    elsewhere = scanned.path.with_name("elsewhere")
+    os.rename(scanned.path, elsewhere)
+    scanned.path.mkdir()
+    scanned.write("other", "text")
+    ws = scanned.start()
+    assert not ws.knows(base)
+    assert [row.name for row in ws.ls("base")] == ["other"]
+    scanned.stop()
+    moved = Scanned(elsewhere, scanned.home)
+    try:
+        assert moved.start().status().head == base
+    finally:
+        moved.stop()
+
+
+def test_the_directory_moves_away_while_it_is_served(scanned: Scanned) -> None:
+    """What took its place is neither captured nor changed."""
+    scanned.write("f", "first")
+    ws = scanned.start()
+    elsewhere = scanned.path.with_name("elsewhere")
+    os.rename(scanned.path, elsewhere)
+    scanned.path.mkdir()
+    scanned.write("f", "other")
+    (elsewhere / "f").write_text("second")
+    made = ws.checkpoint().id
+    assert ws.cat(made, "f") == b"second"
+    ws.undo()
+    assert (elsewhere / "f").read_text() == "first"
+    assert (scanned.path / "f").read_text() == "other"
