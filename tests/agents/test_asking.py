@@ -9,7 +9,7 @@ import pytest
 from tests.agents.conftest import MakeStage
 from tests.agents.observer import Observer, answering, keep_files, leaf, restore_files
 from tests.agents.rpc import Json
-from tests.agents.stage import HERE, until
+from tests.agents.stage import HERE
 
 LONG = pytest.mark.long
 pytestmark = [pytest.mark.mounted, pytest.mark.agents, pytest.mark.timeout(120)]
@@ -151,7 +151,15 @@ def test_a_workspace_that_changed_while_one_looked_stops_it(make_stage: MakeStag
     see.expect(two, "but for what came meanwhile")
 
 
-@pytest.mark.parametrize(("kind", "first"), [("pi", True), ("pi", False), ("omp", True), ("omp", False)])
+@pytest.mark.parametrize(
+    ("kind", "first"),
+    [
+        ("pi", True),
+        pytest.param("pi", False, marks=LONG),
+        pytest.param("omp", True, marks=LONG),
+        ("omp", False),
+    ],
+)
 def test_another_extension_with_the_same_commands(make_stage: MakeStage, kind: str, first: bool) -> None:
     """Pi renames both, Oh My Pi hides one: ours can be called all the same, and a person is told how."""
     stage = make_stage(kind)
@@ -177,42 +185,3 @@ def test_another_extension_with_the_same_commands(make_stage: MakeStage, kind: s
         see.expect(one, f"after {forward}")
     if kind == "omp" and not first:
         assert stage.do(agent, "/undo") == ["somebody else's undo"]
-
-
-def test_settings_are_read_anew_by_the_agents_reload(make_stage: MakeStage) -> None:
-    """First for all workspaces, then for this one; then wrong, which turns plyfs off and leaves the agent working."""
-    stage = make_stage("pi")
-    see = Observer(stage)
-    answers: Answers = []
-    agent = stage.start(on_dialog=answering(answers))
-    stage.served_by(agent)
-    start = see.tree()
-    one = see.turn(agent, "one")
-    stage.settings('confirm = "always"')
-    stage.reload(agent)
-    answers.append(CANCEL)
-    stage.do(agent, "/undo")
-    see.expect(one, "after Escape")
-    stage.settings('confirm = "always"', own='confirm = "tree"\nbadge = false')
-    stage.reload(agent)
-    until(lambda: agent.heard(0.1) and agent.status.get("plyfs") is None)
-    stage.do(agent, "/undo")
-    see.expect(start, "after undo, unasked")
-    stage.do(agent, "/redo")
-
-    first = len(agent.notices)
-    stage.settings('confirm = "perhaps"')
-    stage.reload(agent)
-    until(lambda: agent.heard(0.1) and agent.status.get("plyfs") == "plyfs off")
-    told = agent.notices[first:]
-    assert len(told) == 1 and "config.toml:5: agents.confirm" in told[0], told
-    agent.prompt(stage.model.bash("still", "echo still > still.txt"))
-    assert (stage.workspace / "still.txt").read_text() == "still\n"
-    assert "config.toml:5: agents.confirm" in stage.do(agent, "/undo")[-1]
-    assert (stage.workspace / "still.txt").exists()
-
-    stage.settings("")
-    stage.reload(agent)
-    stage.served_by(agent)
-    stage.do(agent, "/undo")
-    see.expect(one, "after undo of what was done while plyfs was off")

@@ -152,6 +152,26 @@ def test_a_turn_without_changes_makes_no_checkpoint(make_stage: MakeStage) -> No
         see.expect(wanted, "after undo")
 
 
+@pytest.mark.parametrize("kind", ["pi", pytest.param("omp", marks=LONG)])
+def test_tools_that_run_at_once(make_stage: MakeStage, kind: str) -> None:
+    """One answer of the model calls three tools; what they did is one state."""
+    stage = make_stage(kind, True)
+    see = Observer(stage)
+    agent = stage.start()
+    stage.served_by(agent)
+    start = see.tree()
+    commands = ("sleep 0.2; echo a > a.txt; rm tracked2.txt", "mkdir b; sleep 0.1; echo b > b/b", "echo c > c.txt")
+    calls = [{"tool": "bash", "args": {"command": command}} for command in commands]
+    agent.prompt(stage.model.scenario("three", [{"calls": calls}, {"text": "done three"}]))
+    after = see.tree()
+    assert [text(stage, name) for name in ("a.txt", "b/b", "c.txt")] == ["a", "b", "c"]
+    assert len([row for row in stage.states()["checkpoints"] if row["kind"] == "user"]) == 1
+    stage.do(agent, "/undo")
+    see.expect(start, "after undo of three tools")
+    stage.do(agent, "/redo")
+    see.expect(after, "after redo of three tools")
+
+
 @EACH
 def test_a_command_of_the_persons(make_stage: MakeStage, kind: str, mode: str) -> None:
     """What ``!command`` does belongs to its own entry, and is undone and brought back with what came before it."""

@@ -98,14 +98,20 @@ export class States {
 
   /** All entries of the run are written: give the states of its steps to theirs. */
   async settle(ctx: Context): Promise<void> {
+    let usedTools = true;
     if (this.#steps.size > 0) {
       for (const entry of branchOf(ctx.sessionManager)) {
-        const id = this.#steps.get(entry.message?.toolCallId ?? "");
-        if (id !== undefined && entry.message?.role === "toolResult") await this.bind(entry.id, id);
+        if (entry.message?.role !== "toolResult") continue;
+        const id = this.#steps.get(entry.message.toolCallId ?? "");
+        // A tool that nothing was captured after: the run was ended before.
+        usedTools = id === undefined;
+        if (id === undefined) continue;
+        await this.bind(entry.id, id);
+        this.#last = { node: entry.id, id };
       }
       this.#steps.clear();
     }
-    await this.turn(ctx, true);
+    await this.turn(ctx, usedTools);
   }
 
   async #bindPrompt(ctx: Context): Promise<void> {
