@@ -11,7 +11,7 @@ TESTS ?=
 PYTEST_ARGS ?=
 JOBS ?= 2
 BENCH_ARGS ?=
-COVERAGE_FLOOR ?= 75
+COVERAGE_FLOOR ?= 88
 # Commands start from bytecode once they are installed; where it may not be written they would compile themselves each time.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from store.disk import make_directories, read_file
+from store.entries import below
 from store.errors import NoSpaceError, StoreError
-from store.format import Regular, Special, Symlink
+from store.format import Directory, Regular, Special, Symlink
 from store.generations import Generation
 from store.history import Head
 from store.home import Home, WorkspaceStore
@@ -196,24 +197,68 @@ def presented_times(view: View, tree: Tree) -> dict[bytes, int]:
     """Modification times that the mount shows instead of the tree's, by path: those of what a restore brought back."""
     if not tree.shown and not tree.reborn:
         return {}
-    found: dict[bytes, int] = {}
-    reborn: dict[bytes, int] = {}
-    held = list(view.held())
-    for ino, origin in tree.shown_origins.items():
-        shown = tree.shown.get(ino)
-        if shown is not None and shown.of_ns is not None:
-            found.update((path, shown.since_ns) for path in view.shown(origin, held))
-    for path, directory in held:
-        above = reborn.get(os.path.dirname(path), 0) if path else 0
-        own = tree.reborn.get(directory.attributes.ino, 0)
-        reborn[path] = max(own, above if above > directory.attributes.ctime_ns else 0)
-        for name, entry in view.overrides(directory):
-            value = settled(entry)
-            if isinstance(value, Regular | Symlink | Special):
-                mtime = tree.presented(value.attributes, reborn[path])
-                if mtime != value.attributes.mtime_ns:
-                    found[join(path, name)] = mtime
-    return found
+    times = _Times(view, tree)
+    times.find()
+    return times.found
+
+
+class _Times:
+    """One search for such times; ``found`` has them by path. It costs the tree's overrides and what came back."""
+
+    def __init__(self, view: View, tree: Tree) -> None:
+        self._view = view
+        self._tree = tree
+        self.found: dict[bytes, int] = {}
+
+    def find(self) -> None:
+        view, tree = self._view, self._tree
+        held = list(view.held())
+        for ino, origin in tree.shown_origins.items():
+            shown = tree.shown.get(ino)
+            if shown is not None and shown.of_ns is not None:
+                self.found.update((path, shown.since_ns) for path in view.shown(origin, held))
+        reborn: dict[bytes, int] = {}
+        for path, directory in held:
+            reborn[path] = when = self._since(directory, reborn.get(os.path.dirname(path), 0) if path else 0)
+            for name, entry in view.overrides(directory):
+                value = settled(entry)
+                if isinstance(value, Regular | Symlink | Special):
+                    self._show(join(path, name), value, when)
+            if when:
+                self._fallen(path, directory, when)
+        for ino, when in tree.reborn.items():
+            place = tree.shown_origins.get(ino)
+            for path in view.shown(place, held) if place is not None else ():
+                found = view.lookup(path)
+                if isinstance(found, Directory) and found.attributes.ino == ino:
+                    self._fallen(path, found, self._since(found, when))
+
+    def _since(self, directory: Directory, above_ns: int) -> int:
+        """When a restore brought back ``directory``, or the one above it; 0 for never."""
+        own = self._tree.reborn.get(directory.attributes.ino, 0)
+        return max(own, above_ns if above_ns > directory.attributes.ctime_ns else 0)
+
+    def _fallen(self, path: bytes, directory: Directory, when: int) -> None:
+        """The times of what the base has in a directory that came back then, and below it."""
+        view = self._view
+        if directory.origin is None:
+            return
+        overridden = {name for name, _ in view.overrides(directory)}
+        for row in view.host.list(directory.origin):
+            if row.name in overridden:
+                continue
+            child = view.resolve(directory, row.name, None)
+            if isinstance(child, Directory):
+                since = self._since(child, when)
+                if since:
+                    self._fallen(join(path, row.name), child, since)
+            elif child is not None and view.host.stat(below(directory.origin, row.name)).st_nlink < 2:
+                self._show(join(path, row.name), child, when)
+
+    def _show(self, path: bytes, inode: Regular | Symlink | Special, when: int) -> None:
+        mtime = self._tree.presented(inode.attributes, when)
+        if mtime != inode.attributes.mtime_ns:
+            self.found[path] = mtime
 
 
 def _settle(served: MountedWorkspace, how: How, applied: Applied | None) -> str | None:

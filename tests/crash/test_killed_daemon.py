@@ -71,6 +71,8 @@ def test_nothing_answered_is_lost(workspace: Served, tmp_path: Path, seed: int) 
         command = [sys.executable, worker.__file__, str(workspace.path), str(log), str(seed * 100 + round_), "100000"]
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         try:
+            while not log.exists():
+                time.sleep(0.01)
             for _ in range(dice.randrange(1, 5)):
                 time.sleep(dice.uniform(0.05, 0.25))
                 workspace.json("checkpoint")

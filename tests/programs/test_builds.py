@@ -100,7 +100,6 @@ def test_what_an_undo_changed_is_rebuilt_after_a_crash_too(project: Shell, works
     assert _compiled(project) == ["part3.c"]
 
 
-@pytest.mark.xfail(strict=True, reason="below a directory that came back, the base keeps its own times at unmount")
 def test_what_an_undo_brought_back_keeps_its_time_over_unmount(project: Shell, workspace: Served) -> None:
     """The real directory shows the times that the mount showed, so that make decides the same there."""
     source = Path(workspace.path, "library/part.c")

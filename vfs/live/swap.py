@@ -462,6 +462,8 @@ class Swap:
         if value is not None and isinstance(value.inode, Directory):
             tree.shown[key] = Shown(tree.new_ino(), self._now)
             tree.reborn[key] = self._now
+            if value.inode.origin is not None:
+                tree.shown_origins[key] = value.inode.origin
         else:
             if value is not None and isinstance(value.inode, Regular) and isinstance(value.inode.content, Original):
                 tree.shown_origins[key] = value.inode.content.origin
