@@ -20,13 +20,14 @@ from harness.client import Client, NoDaemonError
 from harness.failure import PlyfsError
 from harness.launch import launch
 from harness.registry import Claim, Entry, Registry, home_directory, is_below, unlink_if_there
-from store.errors import StoreError
+from store.errors import DamagedError, StoreError
 from vfs.channels import mountinfo, mountpoint
 
 if TYPE_CHECKING:
     from typing import Any
 
     from harness.terminal import Terminal
+    from store.home import Home
 
 Choice: TypeAlias = Literal["finish", "back"]
 """What becomes of an interrupted restore."""
@@ -68,17 +69,45 @@ def not_served(path: str) -> PlyfsError:
 
 
 def known_workspace(path: str) -> str | None:
-    """The innermost workspace in the store that ``path`` lies in."""
+    """The innermost workspace in the store that ``path`` lies in. Raises StoreError if the store cannot be read."""
     from store.home import Home
 
     if not os.path.isdir(os.path.join(home_directory(), "workspaces")):
         return None
     try:
-        records = Home.open().workspaces()
-    except (StoreError, OSError):
+        home = Home.open(home_directory())
+    except OSError:
         return None
-    known = [os.fsdecode(record.path) for record in records]
-    return max((one for one in known if is_below(path, one)), key=len, default=None)
+    known = [os.fsdecode(record.path) for record in home.workspaces()]
+    found = max((one for one in known if is_below(path, one)), key=len, default=None)
+    if found is None and (lost := _lost_workspace(home, path)) is not None:
+        raise DamagedError(
+            f"what the store knows of the workspace {lost} is damaged: its record cannot be read",
+            hint=f"`plyfs mount {lost}` makes the record anew; its checkpoints are untouched",
+        )
+    return found
+
+
+def _lost_workspace(home: Home, path: str) -> str | None:
+    """The directory, ``path`` or one above it, that is a workspace whose record is damaged."""
+    from store.home import WorkspaceIdentity
+
+    lost = home.unreadable()
+    while lost:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            if WorkspaceIdentity.of(fd).id() in lost:
+                return path
+        finally:
+            os.close(fd)
+        above = os.path.dirname(path)
+        if above == path:
+            return None
+        path = above
+    return None
 
 
 def revive(registry: Registry, entry: Entry, terminal: Terminal) -> Entry:

@@ -61,7 +61,14 @@ class OfflineWorkspace:
             raise not_served(path)
         self._path = known
         self._home = Home.open(home_directory())
-        self._fd = os.open(known, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._fd = os.open(known, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise PlyfsError(
+                "not_a_workspace",
+                f"the workspace {known} is gone: it was moved or removed",
+                "its checkpoints are kept: put it back, or `plyfs mount` it where it is now",
+            ) from error
         store = self._home.find(WorkspaceIdentity.of(self._fd), os.fsencode(known))
         head = None if store is None else store.history.read_head()
         if store is None or head is None:

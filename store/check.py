@@ -29,6 +29,13 @@ from store.losses import Losses
 from store.reach import CitingFile, Reach
 from store.refs import CheckpointId, WorkspaceId
 from store.sweep import leftovers, needed_layers
+from store.whole import read_whole
+
+EXPENDABLE = (b"known", b"overlaid", b"explained")
+"""Without them changes made outside since they were written go unnoticed."""
+
+WHOLE_FILES = (*EXPENDABLE, b"apply/intent", b"apply/plan", b"leaving/applying")
+"""Files of vfs that are written by ``store.whole``; docs/format.md tells what is in them."""
 
 Severity = Literal["damage", "untidy"]
 
@@ -210,12 +217,28 @@ class _Check:
         if not self._histories(store, mine):
             self._all_needed_known = False
             return
+        self._whole(store, mine)
         self._head(store, mine)
         self._journals(store, mine)
         self._standing(store, mine)
         self._layers(store)
         if mine and (count := len(leftovers(store))):
             self._tell("untidy", store.path, f"{count} files that a killed process left; `plyfs gc` removes them")
+
+    def _whole(self, store: WorkspaceStore, mine: bool) -> None:
+        """What is replaced as one is whole; what only tells people something is set aside."""
+        for name in WHOLE_FILES:
+            path = os.path.join(store.path, name)
+            try:
+                read_whole(path)
+            except FileNotFoundError:
+                continue
+            except DamagedError:
+                repair = self._repair and mine and name in EXPENDABLE
+                if repair:
+                    self._set_aside(path)
+                    self._disk.unlink(path)
+                self._tell("damage", path, "is damaged", repair)
 
     def _histories(self, store: WorkspaceStore, mine: bool) -> bool:
         """The files of events can be read, after a repair if need be."""

@@ -76,6 +76,11 @@ class WorkspaceIdentity(msgspec.Struct, array_like=True, frozen=True, forbid_unk
             if fd is not directory:
                 os.close(fd)
 
+    def id(self, number: int = 0) -> WorkspaceId:
+        """What the workspace is called; ``number`` counts those that happen to be called the same."""
+        seed = b"%d %d %d %d" % (self.fsid, self.inode, self.birth_ns, number)
+        return WorkspaceId(digest(seed)[:8].hex())
+
 
 class WorkspaceRecord(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag="workspace"):
     """A workspace as the store knows it: ``path`` is where it was seen last, ``created_ns`` when it came first."""
@@ -317,8 +322,7 @@ class Home:
         taken = set(os.listdir(self.workspaces_dir))
         number = 0
         while True:
-            seed = b"%d %d %d %d" % (identity.fsid, identity.inode, identity.birth_ns, number)
-            id = WorkspaceId(digest(seed)[:8].hex())
+            id = identity.id(number)
             if os.fsencode(id) not in taken or not self._has_good_record(id):
                 break  # one whose record is lost has its name from this very directory: it is that workspace
             number += 1

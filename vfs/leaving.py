@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from store.disk import make_directories, read_file
+from store.disk import make_directories
 from store.entries import below
-from store.errors import NoSpaceError, StoreError
+from store.errors import FormatError, NoSpaceError, StoreError
 from store.format import Directory, Regular, Special, Symlink
 from store.generations import Generation
 from store.history import Head
 from store.home import Home, WorkspaceStore
 from store.nodes import settled
 from store.refs import CheckpointId, LayerRef
+from store.whole import read_whole, write_whole
 from vfs.apply import whole as apply
 from vfs.apply.found import found_layer
 from vfs.apply.whole import Applied
@@ -158,7 +159,7 @@ def _apply(served: MountedWorkspace) -> Applied | None:
     directory = os.path.join(store.path, b"leaving")
     make_directories(store.disk, directory)
     value = msgspec.msgpack.encode(Applying(root.generation, layer))
-    store.disk.replace(os.path.join(directory, b"applying"), value, sync=True)
+    write_whole(store.disk, os.path.join(directory, b"applying"), value, sync=True)
     return apply.apply(
         view,
         opened.host,
@@ -172,8 +173,11 @@ def _apply(served: MountedWorkspace) -> Applied | None:
 
 
 def _applying(store: WorkspaceStore) -> Applying:
-    data = read_file(os.path.join(store.path, b"leaving", b"applying"))
-    return msgspec.msgpack.decode(data, type=Applying)
+    path = os.path.join(store.path, b"leaving", b"applying")
+    try:
+        return msgspec.msgpack.decode(read_whole(path, "it tells which tree an unfinished apply writes"), type=Applying)
+    except msgspec.DecodeError as error:
+        raise FormatError(f"{os.fsdecode(path)} cannot be read: {error}") from error
 
 
 def finish(home: Home, store: WorkspaceStore, host: Host, base_fd: int, applied: Applied | None) -> None:

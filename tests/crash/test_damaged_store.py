@@ -40,6 +40,12 @@ def flip(path: Path, offset: int) -> None:
     path.write_bytes(data)
 
 
+def stored(workspace: Served) -> dict[Path, bytes]:
+    """Every file of the store but the daemons' own."""
+    home = workspace.plyfs.home
+    return {path: path.read_bytes() for path in home.rglob("*") if path.is_file() and home / "run" not in path.parents}
+
+
 def assert_whole(workspace: Served) -> None:
     """All that was kept is there."""
     workspace.mount()
@@ -82,8 +88,67 @@ def test_the_head(kept: Served, how: str) -> None:
 def test_the_record(kept: Served) -> None:
     flip(part(kept, "record"), -5)
     assert kept.plyfs.run("fsck", check=False).returncode == 6
+    for name in ("log", "status"):
+        done = kept.run(name, check=False)
+        assert done.returncode == 6 and f"`plyfs mount {kept.path}`" in done.stderr, done.stderr
+    assert kept.plyfs.run("log", "-C", str(kept.path.parent), check=False).returncode == 5, "another directory is none"
     assert_whole(kept)
     kept.plyfs.run("fsck")
+
+
+@pytest.mark.parametrize("text", ["plyfs store 99\n", "garbage"])
+def test_another_version_of_the_format(kept: Served, text: str) -> None:
+    """Every command says so, and touches nothing; what can read it finds all as it was."""
+    version = kept.plyfs.home / "version"
+    good = version.read_text()
+    version.write_text(text)
+    before = stored(kept)
+    base = str(kept.path)
+    commands = [["mount", base], ["fsck"], ["fsck", "--repair"], ["gc"], ["run", "-C", base, "--", "true"]]
+    commands += [[name, "-C", base] for name in ("log", "status", "undo", "checkpoint", "drift", "unmount")]
+    commands += [["cat", "-C", base, "one:one"], ["ls", "-C", base, "one"], ["restore", "-C", base, "one"]]
+    for command in commands:
+        done = kept.plyfs.run(*command, check=False)
+        assert done.returncode == 6, (command, done.stderr)
+        assert "version" in done.stderr and "PLYFS_HOME" in done.stderr, done.stderr
+        assert '"code": "format"' in kept.plyfs.run(*command[:1], "--json", *command[1:], check=False).stdout
+    assert kept.plyfs.run("doctor", check=False).returncode
+    assert stored(kept) == before
+    assert (kept.path / "base").read_text() == "applied"
+    version.write_text(good)
+    assert_whole(kept)
+
+
+def test_what_is_known_of_the_base(workspace: Served) -> None:
+    workspace.mount()
+    (workspace.path / "file").write_text("ours")
+    workspace.checkpoint("ours")
+    workspace.unmount()
+    flip(part(workspace, "known"), -5)
+    for arguments in (["mount", str(workspace.path)], ["fsck"]):
+        done = workspace.plyfs.run(*arguments, check=False)
+        assert done.returncode == 6 and "/known" in done.stdout + done.stderr
+        assert "`plyfs fsck --repair`" in done.stderr
+    workspace.plyfs.run("fsck", "--repair")
+    assert part(workspace, "known.damaged").exists()
+    workspace.mount()
+    assert (workspace.path / "file").read_text() == "ours"
+    workspace.plyfs.run("fsck")
+
+
+@pytest.mark.parametrize("name", ["overlaid", "explained"])
+def test_what_only_helps_to_tell_is_done_without(workspace: Served, name: str) -> None:
+    workspace.mount()
+    (workspace.path / "file").write_text("ours")
+    workspace.unmount()
+    flip(part(workspace, name), -5)
+    assert workspace.plyfs.run("fsck", check=False).returncode == 6
+    workspace.mount()
+    assert (workspace.path / "file").read_text() == "ours"
+    assert [row["kind"] for row in workspace.json("log")["checkpoints"]] == ["base", "automatic"]
+    workspace.unmount()
+    workspace.plyfs.run("fsck", "--repair")
+    workspace.plyfs.run("fsck")
 
 
 def test_the_end_of_the_history(kept: Served) -> None:

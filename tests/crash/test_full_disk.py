@@ -76,3 +76,34 @@ def test_a_full_store_loses_nothing_and_goes_on(cramped: Served) -> None:
     assert (path / "a").read_text() == "first"
     cramped.unmount("--keep")
     assert "sound" in cramped.run("fsck").stdout
+
+
+def test_a_full_directory_is_served_again_and_can_be_kept(small: Path) -> None:
+    """The store has room, the real directory's file system has not: the unmount changes nothing and says so."""
+    command = Plyfs()
+    watchdog = Watchdog(command, 100)
+    workspace = small / "workspace"
+    workspace.mkdir()
+    (workspace / "a").write_text("first")
+    served = Served(command, workspace)
+    try:
+        served.mount()
+        (workspace / "a").write_text("second")
+        for number in range(8):
+            (workspace / f"big{number}").write_bytes(os.urandom(4 << 20))
+        made = served.checkpoint("much")
+        failed = served.run("unmount", check=False)
+        assert failed.returncode == 1 and "served again" in failed.stderr and "--keep" in failed.stderr
+        assert served.is_mounted() and (workspace / "a").read_text() == "second"
+        served.unmount("--keep")
+        assert os.listdir(workspace) == ["a"] and (workspace / "a").read_text() == "first", "nothing half done"
+        served.mount()
+        assert served.json("log")["head"] == made
+        for number in range(8):
+            (workspace / f"big{number}").unlink()
+        served.unmount()
+        assert os.listdir(workspace) == ["a"] and (workspace / "a").read_text() == "second"
+        served.plyfs.run("fsck")
+    finally:
+        watchdog.cancel()
+        command.close()

@@ -27,12 +27,16 @@ from store.format import (
     Inline,
     Layer,
     LeafPage,
+    LeftOut,
     Linked,
     LinkTarget,
     Origin,
     Original,
     OriginPiece,
     Regular,
+    Repository,
+    RuleText,
+    Scope,
     Special,
     Symlink,
     encode,
@@ -90,6 +94,17 @@ VALUES = {
         )
     ),
     "layer": Layer(1, LayerRef(REF), 3, Directory(PLAIN, Origin(0, b""), 1, NodeRef(REF)), NodeRef(bytes(32))),
+    "scope": Scope(
+        1,
+        "git",
+        1 << 20,
+        (
+            Repository(b"", b"part/of", True, (RuleText(b"", b"*.o\n"), RuleText(b"part", b"!kept.o\n\xff"))),
+            Repository(b"vendor/lib", b"", False, ()),
+        ),
+        (LeftOut(b"a.o", "ignored"), LeftOut(b"vendor/lib/huge", "too big")),
+    ),
+    "scope-of-all": Scope(1, "all", 0, (), ()),
     "first-layer": Layer(1, None, 0, Directory(PLAIN, Origin(0, b""), 0, None), None),
 }
 
@@ -103,7 +118,15 @@ def bad_values() -> dict[str, bytes]:
     leaf, layer = VALUES["leaf"], VALUES["layer"]
     assert isinstance(leaf, LeafPage)
     good = encode(leaf)
+    scope = VALUES["scope"]
+    assert isinstance(scope, Scope)
     return {
+        "scope-of-version-2": _raw(msgspec.structs.replace(scope, version=2)),
+        "scope-of-other-rules": _raw(["scope", 1, "svn", 0, [], []]),
+        "scope-with-a-field-more": _raw(["scope", 1, "git", 0, [], [], 0]),
+        "scope-out-of-order": _raw(msgspec.structs.replace(scope, left_out=tuple(reversed(scope.left_out)))),
+        "scope-leads-out": _raw(Scope(1, "all", 0, (), (LeftOut(b"../x", "ignored"),))),
+        "scope-of-less-than-nothing": _raw(["scope", 1, "git", -1, [], []]),
         "nothing": b"",
         "trailing-byte": good + b"\0",
         "cut-short": good[:-1],

@@ -14,7 +14,7 @@ import textwrap
 import pytest
 
 from store.disk import Disk
-from store.errors import NoSpaceError
+from store.errors import DamagedError, NoSpaceError
 from store.format import Blob, Directory
 from store.refs import BlobRef
 from tests.vfs.applying import Crash, Stopping, paths, run, step_of
@@ -550,6 +550,40 @@ def test_crashes_in_random_trees(tmp_path, seed):
         real = snapshot_of(world.base)
         assert_same(real, was if result is None and real != expected else expected)
         world.close()
+
+
+@pytest.mark.parametrize("name", ["plan", "intent"])
+def test_a_damaged_record_is_never_followed(world, name):
+    """A flipped bit could move another file, or clear away another folder of the attic."""
+    tree = Overlay(world)
+    tree.write(b"src/a", b"overwritten")
+    tree.remove(b"docs")
+    view = tree.seal()
+    expected = snapshot(view, world.contents)
+    work, attic = paths(world)
+    path = os.path.join(world.work, name)
+    effects = Stopping(0)
+    while not os.path.exists(path):
+        effects.allowed += 1
+        with pytest.raises(Crash):
+            resume(work, world.base_fd, attic, Effects())
+            effects.made = 0
+            apply(view, world.host, world.contents, world.objects, work, attic, effects=effects)
+    with open(path, "rb") as file:
+        good = file.read()
+    before = snapshot_of(world.base)
+    for at in range(0, len(good), 7):
+        with open(path, "wb") as file:
+            file.write(good[:at] + bytes([good[at] ^ 4]) + good[at + 1 :])
+        with pytest.raises(DamagedError):
+            resume(work, world.base_fd, attic)
+        assert snapshot_of(world.base) == before
+    with open(path, "wb") as file:
+        file.write(good)
+    if resume(work, world.base_fd, attic) is not None:
+        finish(work, world.base_fd, attic)
+        assert_same(snapshot_of(world.base), expected)
+    assert os.listdir(world.work) == []
 
 
 class FullAt(Disk):

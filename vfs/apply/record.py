@@ -20,6 +20,7 @@ from store.disk import make_directories, read_file
 from store.errors import FormatError
 from store.format import Attributes, Regular, Special, Symlink
 from store.refs import LayerRef
+from store.whole import read_whole, write_whole
 
 if TYPE_CHECKING:
     from vfs.apply.effects import Effects
@@ -145,7 +146,7 @@ class Record:
         make_directories(self._effects.disk, self.path)
         self.sweep()
         self._effects.step()
-        self._effects.disk.replace(self._intent, b"%d %d %s" % (attic, mtime_ns, stage), sync=True)
+        write_whole(self._effects.disk, self._intent, b"%d %d %s" % (attic, mtime_ns, stage), sync=True)
 
     def sweep(self) -> None:
         """There is no plan: remove the progress of an older one, if a crash left it."""
@@ -157,7 +158,7 @@ class Record:
     def intent(self) -> Intent | None:
         """The apply that began staging, None if there is none."""
         try:
-            parts = read_file(self._intent).split(b" ")
+            parts = read_whole(self._intent, "it tells what an apply that was not finished was making").split(b" ")
         except FileNotFoundError:
             return None
         if len(parts) != 3 or not parts[0].isdigit() or not parts[2].startswith(STAGE_PREFIX) or b"/" in parts[2]:
@@ -167,12 +168,12 @@ class Record:
     def commit(self, plan: Plan) -> None:
         """From here on the plan will be carried out, whatever happens."""
         self._effects.step()
-        self._effects.disk.replace(self._plan, msgspec.msgpack.encode(plan), sync=True)
+        write_whole(self._effects.disk, self._plan, msgspec.msgpack.encode(plan), sync=True)
 
     def plan(self) -> Plan | None:
         """The committed plan, if there is one. Raises FormatError."""
         try:
-            data = read_file(self._plan)
+            data = read_whole(self._plan, "it tells how an apply that is half done goes on")
         except FileNotFoundError:
             return None
         try:

@@ -17,10 +17,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from store.disk import read_file
+from store.errors import DamagedError
 from store.generations import Generation
 from store.history import Head
 from store.home import Home, WorkspaceStore
+from store.whole import read_whole, write_whole
 from vfs.apply.record import Explained
 from vfs.apply.whole import Applied
 from vfs.base import known, outside
@@ -57,13 +58,21 @@ def applied(home: Home, store: WorkspaceStore, host: Host, done: Applied) -> Non
         found = known.remember(host, contents, carried, inverse, done.written, done.stamps)
         known.save(path, done.generation + 1, found, store.disk)
     explained = _explained(store) | done.explained
-    store.disk.replace(_file(store, b"explained"), msgspec.msgpack.encode(explained), sync=False)
+    write_whole(store.disk, _file(store, b"explained"), msgspec.msgpack.encode(explained), sync=False)
 
 
 def _explained(store: WorkspaceStore) -> Explained:
+    """What plyfs did since the index was written. If that is not known, nothing can be told by the index."""
     try:
-        return msgspec.msgpack.decode(read_file(_file(store, b"explained")), type=Explained)
-    except (FileNotFoundError, msgspec.DecodeError):
+        return msgspec.msgpack.decode(read_whole(_file(store, b"explained")), type=Explained)
+    except FileNotFoundError:
+        return Explained()
+    except (DamagedError, msgspec.DecodeError):
+        for name in (b"survey", b"explained"):
+            try:
+                store.disk.unlink(_file(store, name))
+            except FileNotFoundError:
+                continue
         return Explained()
 
 

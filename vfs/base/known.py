@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
-from store.disk import Disk, read_file
+from store.disk import Disk
 from store.entries import content_size
 from store.errors import DamagedError, FormatError
 from store.format import Attributes, Origin, Original, Regular, Special, Symlink
-from store.frames import frame, scan
+from store.whole import read_whole, write_whole
 from vfs.apply.draft import with_attributes
 from vfs.errors import FsError
 from vfs.trees.contents import COPY_BYTES, Contents
@@ -78,19 +78,15 @@ class Seen(NamedTuple):
 
 def load(path: bytes) -> KnownFile:
     """What was saved at ``path``; nothing of generation 0 if there is no such file. Raises DamagedError."""
+    what = "it tells what plyfs wrote into the directory"
+    hint = "`plyfs fsck --repair` sets it aside; what was changed since the last unmount then goes unnoticed"
     try:
-        data = read_file(path)
+        data = read_whole(path, what, hint)
     except FileNotFoundError:
         return KnownFile(KNOWN_VERSION, 0, ())
     name = os.fsdecode(path)
-    frames = scan(data)
-    if len(frames.payloads) != 1:
-        raise DamagedError(
-            f"{name} is damaged: it tells what plyfs wrote into the directory",
-            hint="remove it to go on; what was changed there since the last unmount then goes unnoticed",
-        )
     try:
-        saved = msgspec.msgpack.decode(frames.payloads[0], type=KnownFile)
+        saved = msgspec.msgpack.decode(data, type=KnownFile)
     except msgspec.DecodeError as error:
         raise FormatError(f"{name} cannot be read: {error}") from error
     if saved.version != KNOWN_VERSION:
@@ -101,7 +97,7 @@ def load(path: bytes) -> KnownFile:
 def save(path: bytes, generation: int, known: Iterable[Known], disk: Disk, sync: bool = True) -> None:
     """Save what is known of the base in ``generation``, by rename."""
     value = KnownFile(KNOWN_VERSION, generation, tuple(known))
-    disk.replace(path, frame(msgspec.msgpack.encode(value)), sync=sync)
+    write_whole(disk, path, msgspec.msgpack.encode(value), sync=sync)
 
 
 def remember(

@@ -10,8 +10,9 @@ import time
 
 import msgspec
 
-from store.disk import read_file
+from store.errors import DamagedError
 from store.home import WorkspaceStore
+from store.whole import read_whole, write_whole
 
 
 class Overlaid(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag="overlaid"):
@@ -27,8 +28,8 @@ def _path(store: WorkspaceStore) -> bytes:
 
 def _read(store: WorkspaceStore) -> Overlaid | None:
     try:
-        return msgspec.msgpack.decode(read_file(_path(store)), type=Overlaid)
-    except (FileNotFoundError, msgspec.DecodeError):
+        return msgspec.msgpack.decode(read_whole(_path(store)), type=Overlaid)
+    except (FileNotFoundError, DamagedError, msgspec.DecodeError):
         return None
 
 
@@ -38,7 +39,7 @@ def begin(store: WorkspaceStore) -> None:
     known = _read(store)
     if known is None or known.generation != generation:
         value = Overlaid(generation, time.clock_gettime_ns(time.CLOCK_REALTIME))
-        store.disk.replace(_path(store), msgspec.msgpack.encode(value), sync=False)
+        write_whole(store.disk, _path(store), msgspec.msgpack.encode(value), sync=False)
 
 
 def since(store: WorkspaceStore) -> int:
