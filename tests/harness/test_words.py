@@ -61,7 +61,7 @@ DYNAMIC = (
     *(f"{{}} {word}{plural}" for word in ("path", "file", "folder", "object", "checkpoint") for plural in ("", "s")),
     *(f"{{}} {word}{plural}" for word in ("workspace", "day", "hour", "minute") for plural in ("", "s")),
     *("invalid enum value {}", "expected {}, got {}", "expected {} >= {}", "expected {} <= {}"),
-    *("{}: {}", "{}; {}"),
+    *("{}: {}", "{}; {}", "{} is damaged: {}"),
 )
 """Keys that are put together in the code, or that another library says; and what joins texts."""
 
