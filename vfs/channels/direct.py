@@ -19,7 +19,7 @@ from vfs.channels import mountpoint, negotiation, notify, wire
 from vfs.channels.busypoll import BusyPoll
 from vfs.channels.crew import Crew, Member
 from vfs.channels.disguise import Disguise
-from vfs.channels.dispatch import Dispatcher, error_reply
+from vfs.channels.dispatch import Dispatcher, Reply, error_reply
 from vfs.channels.watchers import Watchers
 
 log = logging.getLogger(__name__)
@@ -178,8 +178,10 @@ def serve(fd: int, dispatcher: Dispatcher, member: Member, desk: Desk) -> bool:
     crew = member.crew
     readv, write, writev = os.readv, os.write, os.writev
     wait = desk.poll.wait
+    reply: Reply = None
     while crew.leader is member:
-        wait()
+        if reply is not None:  # nobody waits for what comes after a FORGET, and the thread that caused it needs the GIL
+            wait()
         try:
             length = readv(fd, buffers)
         except OSError as error:
