@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +17,11 @@ import pytest
 
 from harness import language
 from tests.served import Plyfs, Served, Watchdog
+
+# nohup and the background jobs of shells have these ignored, and so would all that is started from here.
+for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 WATCHDOG_MARGIN = 15
 """Seconds before pytest's own timeout at which the daemons of a hanging test are killed."""
