@@ -23,6 +23,7 @@ from harness.client import Client
 CHANGED = 10
 MANY = 1000
 REPEATS = 21
+FORK_BACK = 5
 
 BY_SIZE = "checkpoint by files in the base"
 BY_HISTORY = "checkpoint by number of checkpoints"
@@ -86,6 +87,14 @@ class Session:
             figures.append((time.perf_counter() - started) * 1000)
         return figures[0], figures[1]
 
+    def fork(self) -> float:
+        """Milliseconds for a new branch: to a state ``FORK_BACK`` before this one, and its first checkpoint."""
+        self.settle()
+        started = time.perf_counter()
+        self.client.call("restore", {"checkpoint": f"@~{FORK_BACK}", "force": True})
+        seconds = time.perf_counter() - started
+        return seconds * 1000 + self.checkpoint()
+
     def settle(self) -> None:
         """Wait until nothing is being sealed any more, so that it does not run into the next figure."""
         for _ in range(3000):
@@ -124,6 +133,13 @@ def by_size(sheet: Sheet, scratch: Path, sizes: list[int], channel: str) -> None
                 small.add(column, served.checkpoint())
                 for figure in served.restore():
                     back.add(column, figure)
+            branch = sheet.line(
+                BY_SIZE, f"fork {FORK_BACK} states back, 10 changes, {size:,} files", "ms", (Goal(7.5, None),)
+            )
+            for _ in range(REPEATS):
+                branch.add(column, served.fork())
+                for _ in range(FORK_BACK):
+                    served.checkpoint()
             many = sheet.line(BY_SIZE, f"checkpoint of {min(MANY, size):,} changes, {size:,} files", "ms")
             bulk = sheet.line(
                 BY_SIZE, f"restore of {min(MANY, size):,} changes, {size:,} files", "ms", (Goal(55.0, None),)
