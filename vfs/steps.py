@@ -6,7 +6,8 @@ whether it differs), nor making a move. Pure functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import zip_longest
 from typing import NamedTuple
 
 from store.history import Checkpoint, Head, History
@@ -92,11 +93,8 @@ def foreign(
         if session is None:
             return {}
         mine = {session: None}
-    there = {target, *(one.id for one in history.ancestors(target))}
     kept: dict[bytes, str] = {}
-    for one in [history.get(head), *history.ancestors(head)]:
-        if one.id in there:
-            break
+    for one in since_parting(history, head, target):
         if one.session is None or one.parent is None:
             continue
         until = mine.get(one.session, 0)
@@ -108,3 +106,28 @@ def foreign(
             if change.source is not None:
                 kept.setdefault(change.source, reason)
     return kept
+
+
+def since_parting(history: History, head: CheckpointId, target: CheckpointId) -> list[Checkpoint]:
+    """From ``head`` backwards, the checkpoints that ``target`` has not among those before it or is itself. Looks no
+    further back than where the two ways meet, however long the history before that is.
+    """
+    ours: list[Checkpoint] = []
+    places: dict[CheckpointId, int] = {}
+    theirs: set[CheckpointId] = set()
+    for one, other in zip_longest(_way_back(history, head), _way_back(history, target)):
+        if other is not None:
+            if other.id in places:
+                return ours[: places[other.id]]
+            theirs.add(other.id)
+        if one is not None:
+            if one.id in theirs:
+                return ours
+            places[one.id] = len(ours)
+            ours.append(one)
+    return ours
+
+
+def _way_back(history: History, id: CheckpointId) -> Iterator[Checkpoint]:
+    yield history.get(id)
+    yield from history.ancestors(id)

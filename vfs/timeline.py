@@ -349,7 +349,7 @@ class Timeline:
         changes = self.changes(present, onto)
         kept = self._roots.uncovered(target, changes)
         if not force:
-            kept |= self._foreign(target, mine)
+            kept |= steps.foreign(self._history, self.head.head, target, mine, self._between)
         if kept:
             onto = self._grafter(onto, present).keep(list(kept))
             changes = self.changes(present, onto)
@@ -358,32 +358,9 @@ class Timeline:
     def _grafter(self, onto: Root, source: Root) -> Grafter:
         return Grafter(self._tree, onto, source, self._roots.view)
 
-    def _foreign(self, target: CheckpointId, mine: Mapping[str, int | None] | None) -> dict[bytes, str]:
-        """Paths that sessions other than ``mine`` changed since the head and the target parted, and who did.
-
-        ``mine`` gives for each session the time (ns) until which its changes are the caller's own.
-        """
-        if mine is None:
-            session = self._history.get(target).session
-            if session is None:
-                return {}
-            mine = {session: None}
-        there = {target, *(one.id for one in self._history.ancestors(target))}
-        kept: dict[bytes, str] = {}
-        for one in [self._history.get(self.head.head), *self._history.ancestors(self.head.head)]:
-            if one.id in there:
-                break
-            if one.session is None or one.parent is None:
-                continue
-            until = mine.get(one.session, 0)
-            if until is None or one.time_ns < until:
-                continue
-            for change in self.changes(self._roots.of(one.parent), self._roots.of(one.id), skip_git=True):
-                reason = f"session {one.session} changed it in {one.id}"
-                kept.setdefault(change.path, reason)
-                if change.source is not None:
-                    kept.setdefault(change.source, reason)
-        return kept
+    def _between(self, one: CheckpointId, other: CheckpointId) -> list[diff.Changed]:
+        """What changes from one checkpoint to another, outside of repositories."""
+        return self.changes(self._roots.of(one), self._roots.of(other), skip_git=True)
 
     def make(self, move: Move) -> Moved:
         """Make a move; ``finish`` must follow. Raises ConflictError if the tree has changed since it was worked out."""
