@@ -39,6 +39,10 @@ DEAF_SECONDS = 5.0
 """A living daemon that says it is ready, but does not listen for so long, is broken."""
 
 
+STORE = "store"
+"""The kind of a finding about the store itself: it is damaged, or of another version."""
+
+
 class Finding(msgspec.Struct, frozen=True):
     """One thing that was not as it should be. ``subject`` is a path or process, ``detail`` for a person."""
 
@@ -305,6 +309,8 @@ def _restores(registry: Registry, terminal: Terminal, choice: Choice | None) -> 
                     file.choose("moving" if choice == "finish" else "returning")
                 request = entry.request if entry is not None else {"workspace": path, "mode": "scan"}
                 found.append(_settled(request, restoring.target, choice, terminal))
+    except DamagedError as error:
+        found.append(Finding(STORE, home_directory(), "failed", str(error)))
     except (StoreError, PlyfsError, OSError) as error:
         found.append(Finding("restore", home_directory(), "failed", str(error)))
     return found, waiting

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness import doctor
-from harness.failure import FAILED, OK
+from harness.failure import FAILED, OK, exit_status
 from harness.language import told
 from harness.messages import to_object
 from harness.registry import TYPE_CHECKING
@@ -41,4 +41,6 @@ def run(invocation: Invocation) -> int:
             terminal.tell("all is well")
 
     invocation.finish(value, show)
+    if any(finding.kind == doctor.STORE for finding in findings):
+        return exit_status("damaged")
     return OK if healthy else FAILED
