@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, TypeVar
 from blake3 import blake3
 
 from store.disk import FULL, Disk, no_space
+from vfs import xattrs
 from vfs.errors import FsError
 from vfs.trees.contents import copy_data
-from vfs.trees.host import LABELS, STEP_BYTES, open_beneath, parent
+from vfs.trees.host import STEP_BYTES, open_beneath, parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -326,7 +327,7 @@ class Effects:
             self._allowed("owner", path, lambda: os.chown(link, attributes.uid, attributes.gid))
         wanted = dict(attributes.xattrs)
         for name in _xattr_names(link):
-            if name not in wanted and name not in LABELS:
+            if name not in wanted and name not in xattrs.LABELS:
                 self._allowed(os.fsdecode(name), path, _removal(link, name))
         for name, value in attributes.xattrs:
             self._allowed(os.fsdecode(name), path, _setting(link, name, value))

@@ -19,14 +19,12 @@ from functools import partial
 from typing import Protocol, TypeAlias, TypeVar
 
 from store.format import Attributes
+from vfs import xattrs
 
 T = TypeVar("T")
 
 Handle: TypeAlias = int | str
 """An open directory: a descriptor, or a path where there are none."""
-
-LABELS = ("security.selinux", "security.ima", "security.evm", "security.SMACK64")
-"""Extended attributes that the machine's policy gives to a file; they are not part of what a user wrote."""
 
 NOT_ALLOWED = frozenset({errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 BUSY_TRIES, BUSY_SECONDS = 20, 0.05
@@ -135,7 +133,7 @@ class Posix:
 
     def xattrs(self, at: Handle, name: str) -> tuple[tuple[bytes, bytes], ...]:
         """The extended attributes, sorted; none where Python or the file system has none."""
-        return _xattrs(f"/proc/self/fd/{at}/{name or '.'}") if sys.platform == "linux" else ()
+        return xattrs.read(os.fsencode(f"/proc/self/fd/{at}/{name or '.'}")) if sys.platform == "linux" else ()
 
     def create(self, at: Handle, name: str) -> int:
         """A new empty private file."""
@@ -387,24 +385,6 @@ def _patient(effect: Callable[[], T]) -> T:
                 raise
             time.sleep(BUSY_SECONDS)
     return effect()
-
-
-def _xattrs(path: str) -> tuple[tuple[bytes, bytes], ...]:
-    try:
-        names = os.listxattr(path, follow_symlinks=False)
-    except OSError as error:
-        if error.errno in (errno.ENOTSUP, errno.ENOSYS):
-            return ()
-        raise
-    found = []
-    for name in sorted(names, key=os.fsencode):
-        if name not in LABELS:
-            try:
-                found.append((os.fsencode(name), os.getxattr(path, name, follow_symlinks=False)))
-            except OSError as error:
-                if error.errno not in (errno.ENODATA, *NOT_ALLOWED):
-                    raise
-    return tuple(found)
 
 
 def choose() -> Platform:

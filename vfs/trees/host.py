@@ -24,6 +24,7 @@ from blake3 import blake3
 from store.entries import below
 from store.format import Attributes, Directory, Origin, Original, Regular, Special, Symlink
 from store.refs import Ino
+from vfs import xattrs
 from vfs.errors import FsError
 
 if TYPE_CHECKING:
@@ -46,9 +47,6 @@ STEP_BYTES = 3800
 READ_FLAGS = 0
 for _flag in ("O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_NONBLOCK"):  # Windows has none of them, and no bases either
     READ_FLAGS |= getattr(os, _flag, 0)
-
-LABELS = (b"security.selinux", b"security.ima", b"security.evm", b"security.SMACK64")
-"""Extended attributes that the machine's policy gives to a file; they are not part of what a user wrote."""
 
 RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 0x02, 0x04, 0x08
 SYS_OPENAT2 = 437  # one number on every architecture: openat2(2) came after numbering was unified
@@ -299,11 +297,11 @@ class Host:
         """The extended attributes, sorted by name; none where the file system has none."""
         try:
             if len(origin.path) < STEP_BYTES:
-                return _xattrs(b"/proc/self/fd/%d/%s" % (self.tree(origin.tree), origin.path or b"."))
+                return xattrs.read(b"/proc/self/fd/%d/%s" % (self.tree(origin.tree), origin.path or b"."))
         except OSError as error:
             if error.errno != errno.EACCES:
                 raise _failed(error, origin) from error
-        return self._stepped(origin, lambda fd, name: _xattrs(b"/proc/self/fd/%d/%s" % (fd, name)))
+        return self._stepped(origin, lambda fd, name: xattrs.read(b"/proc/self/fd/%d/%s" % (fd, name)))
 
     def attributes(self, origin: Origin, status: os.stat_result) -> Attributes:
         """The attributes of what ``status`` is about."""
@@ -394,25 +392,6 @@ def _type(entry: os.DirEntry[str]) -> int:
     if entry.is_symlink():
         return stat.S_IFLNK >> 12
     return entry.stat(follow_symlinks=False).st_mode >> 12
-
-
-def _xattrs(path: bytes) -> tuple[tuple[bytes, bytes], ...]:
-    try:
-        names = os.listxattr(path, follow_symlinks=False)
-    except OSError as error:
-        if error.errno in (errno.ENOTSUP, errno.ENOSYS):
-            return ()
-        raise
-    found = []
-    for name in sorted(map(os.fsencode, names)):
-        if name in LABELS:
-            continue
-        try:
-            found.append((name, os.getxattr(path, name, follow_symlinks=False)))
-        except OSError as error:
-            if error.errno not in (errno.ENODATA, errno.EPERM, errno.EACCES, errno.ENOTSUP):
-                raise
-    return tuple(found)
 
 
 def _mounts_below(fd: int) -> frozenset[bytes]:
