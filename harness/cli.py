@@ -11,7 +11,7 @@ import os
 import sys
 
 from harness.failure import OK, PlyfsError, exit_status
-from harness.language import told
+from harness.language import load, told
 
 COMMANDS = {
     "mount": ("mount", "serve a workspace in place; returns once it is served"),
@@ -137,7 +137,9 @@ def fail(error: PlyfsError, as_json: bool) -> int:
 
     terminal = Terminal(as_json)
     if as_json:
-        terminal.result({"error": error.body()})
+        # Who runs commands for a person, as the agents' extension does, has errors told in that person's language.
+        catalogue = load(os.environ.get("PLYFS_ERROR_LANGUAGE", "en"))
+        terminal.result({"error": (error.translated(catalogue.told) if catalogue else error).body()})
     else:
         lines = [line if line.isprintable() else shown(line) for line in error.message.splitlines()]
         terminal.note("plyfs: " + "\n".join(lines))

@@ -6,6 +6,10 @@ because every command starts with it. Immutable values only.
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 OK = 0
 FAILED = 1
 USAGE = 2
@@ -50,3 +54,7 @@ class PlyfsError(Exception):
     def body(self) -> dict[str, str]:
         """The ``error`` object of the protocol."""
         return {"code": self.code, "message": self.message, "hint": self.hint}
+
+    def translated(self, translate: Callable[[str], str]) -> PlyfsError:
+        """The same failure in other words."""
+        return PlyfsError(self.code, translate(self.message), translate(self.hint))

@@ -95,13 +95,6 @@ class Lines:
             self._buffer += data
 
 
-def told(failure: PlyfsError, catalogue: Catalogue | None) -> PlyfsError:
-    """``failure`` in the language of ``catalogue``."""
-    if catalogue is None:
-        return failure
-    return PlyfsError(failure.code, catalogue.told(failure.message), catalogue.told(failure.hint))
-
-
 class Server:
     """Serves one workspace's socket."""
 
@@ -203,7 +196,9 @@ class Server:
             failure = messages.failure_of(error)
             if failure.code in ("internal", "failed"):
                 log.exception("request failed: %.200r", line)
-            return messages.error_line(request_id, told(failure, connection.catalogue))
+            if connection.catalogue is not None:
+                failure = failure.translated(connection.catalogue.told)
+            return messages.error_line(request_id, failure)
 
     async def _unmount(self, request_id: messages.RequestId, params: messages.Params) -> tuple[object, bytes]:
         self._unmounting += 1

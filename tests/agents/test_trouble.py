@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -168,6 +169,22 @@ def test_chinese(make_stage: MakeStage) -> None:
     agent = stage.start(env={"LANG": "zh_CN.UTF-8", "LC_ALL": "zh_CN.UTF-8"})
     stage.served_by(agent)
     assert "没有可撤销的内容" in stage.do(agent, "/undo")[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"), [('mount = "sometimes"', "agents.mount：不允许的值"), ("", "的格式版本为 99")]
+)
+def test_what_goes_wrong_before_there_is_a_daemon_is_told_in_chinese(
+    make_stage: MakeStage, settings: str, told: str
+) -> None:
+    """By the command's JSON, which for others is English."""
+    stage = make_stage("pi", settings=settings)
+    store = Path(stage.plyfs.environment["PLYFS_HOME"])
+    store.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (store / "version").write_text("plyfs store 99\n")
+    agent = stage.start(env={"LANG": "zh_CN.UTF-8", "LC_ALL": "zh_CN.UTF-8"})
+    until(lambda: agent.heard(0.1) and agent.notices)
+    assert told in agent.notices[0], agent.notices
 
 
 def test_plyfs_run(make_stage: MakeStage) -> None:

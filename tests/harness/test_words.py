@@ -263,6 +263,11 @@ def test_commands_speak_the_language_of_the_locale(plyfs: Plyfs, tmp_path: Path)
     # What programs read is the same for everybody.
     told = json.loads(plyfs.run("status", "-C", str(tmp_path), "--json", check=False).stdout)
     assert told["error"]["message"] == f"{tmp_path} is not in a workspace that is mounted"
+    # But for those that tell a person of it.
+    plyfs.environment |= {"PLYFS_ERROR_LANGUAGE": "zh-CN"}
+    told = json.loads(plyfs.run("status", "-C", str(tmp_path), "--json", check=False).stdout)
+    assert told["error"]["message"] == f"{tmp_path} 不在已挂载的工作区中"
+    assert told["error"]["code"] == "not_a_workspace"
 
 
 def test_the_configuration_comes_before_the_locale(plyfs: Plyfs, tmp_path: Path) -> None:

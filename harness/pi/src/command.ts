@@ -15,12 +15,13 @@ export function commandWords(env: NodeJS.ProcessEnv = process.env): string[] {
   return ["plyfs"];
 }
 
-/** The object that a command prints with `--json`. Raises what it gives as its error. */
-export function run<T>(args: string[]): Promise<T> {
+/** The object that a command prints with `--json`. Raises what it gives as its error, told in `language`. */
+export function run<T>(args: string[], language: "en" | "zh-CN"): Promise<T> {
   const [program, ...words] = commandWords();
   return new Promise((resolve, reject) => {
     const child = spawn(program as string, [...words, ...args, "--json"], {
       cwd: "/",
+      env: { ...process.env, PLYFS_ERROR_LANGUAGE: language },
       stdio: ["ignore", "pipe", "pipe"],
     });
     let out = "";

@@ -120,22 +120,33 @@ export class Workspace {
     if (hello.protocol !== PROTOCOL) throw Failure.own("protocol", String(hello.protocol));
     const { agents } = await connection.call<{ agents: Settings }>("settings");
     this.settings = agents;
-    const language = languageFor(agents.language);
-    if (language !== "en") await connection.call("hello", { language });
+    await connection.call("hello", { language: this.#language });
     await connection.call("subscribe");
+  }
+
+  get #language(): "en" | "zh-CN" {
+    return languageFor(this.settings.language);
   }
 
   /** Read the settings anew. Raises `config` if they are wrong. */
   async reload(): Promise<void> {
-    if (this.isServing) this.settings = (await this.call<{ agents: Settings }>("settings")).agents;
-    else this.settings = (await run<{ settings: { agents: Settings } }>(["config", "-C", this.cwd])).settings.agents;
+    if (this.isServing) {
+      this.settings = (await this.call<{ agents: Settings }>("settings")).agents;
+      await this.call("hello", { language: this.#language });
+    } else {
+      this.settings = (await this.#run<{ settings: { agents: Settings } }>("config")).settings.agents;
+    }
+  }
+
+  #run<T>(command: string): Promise<T> {
+    return run<T>([command, "-C", this.cwd], this.#language);
   }
 
   /** Have the directory served. Raises Failure. */
   async mount(): Promise<void> {
     this.#become("starting");
     try {
-      await run(["mount", "-C", this.cwd]);
+      await this.#run("mount");
       this.owns = true;
     } catch (error) {
       const failure = Failure.of(error);
@@ -154,7 +165,7 @@ export class Workspace {
   /** Have what a crash left behind mended. Raises Failure. */
   async mend(): Promise<void> {
     this.#connection?.close();
-    await run(["status", "-C", this.cwd]);
+    await this.#run("status");
     await this.attach();
   }
 
