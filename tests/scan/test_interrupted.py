@@ -189,6 +189,19 @@ def test_every_effect(dying: Dying, act: Callable[[ScannedWorkspace], object], c
     assert not state(dying.path).differences(new)
 
 
+def test_records_that_were_torn_off_are_as_if_not_written(dying: Dying) -> None:
+    """What was recorded before them counts: else the times of restored files would look like changes."""
+    restore(dying.ws)
+    for after in count(1):
+        dying.write("more", f"{after}")
+        if not dying.dies(ScannedWorkspace.checkpoint, after, torn=True):
+            break
+        ws = dying.serve()
+        assert {change.path for change in ws.diff().changes} <= {"more"}, after
+        ws.checkpoint()
+    assert "append" in dying.disk.effects
+
+
 def test_stopped_again_while_it_is_settled(dying: Dying) -> None:
     """Dying, again and again, while what was interrupted is finished or taken back."""
     old = state(dying.path)

@@ -279,9 +279,10 @@ class StatIndex:
                     index._whole_bytes = len(payload)
         except (msgspec.DecodeError, KeyError):
             return None
-        if not frames.payloads or frames.end != len(data):
+        if not frames.payloads:
             return None
-        index._file_bytes = len(data)
+        # What a crash tore off is as if it had not been written, and the next save writes all of it anew.
+        index._file_bytes = len(data) if frames.end == len(data) else 0
         index._saved_present = index.present
         for record in index.root.all():
             record.unsaved = False
