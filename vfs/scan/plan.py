@@ -97,6 +97,8 @@ class _Planner:
         self._plan = Plan([], [], [], [], [], [], [], [], {})
         self._kept_tops: dict[bytes, str] = {}
         self._moves: list[tuple[bytes, bytes]] = []
+        self._apart: dict[Ino, list[tuple[bytes, Present]]] = {}
+        """Files that are to become one, of which nothing but attributes differs."""
 
     def run(self, changes: Iterable[Changed]) -> Plan:
         plan = self._plan
@@ -111,13 +113,17 @@ class _Planner:
         plan.unlinks.sort(**deepest)  # type: ignore[call-overload]
         plan.rmdirs.sort(**deepest)  # type: ignore[call-overload]
         plan.mkdirs.sort(key=lambda row: (row[0].count(b"/"), row[0]))
-        plan.puts.sort(key=lambda put: put.path)
         self._anchor()
+        plan.puts.sort(key=lambda put: put.path)
         return plan
 
     def _anchor(self) -> None:
-        groups = {put.group for put in self._plan.puts if put.group is not None}
+        """Find a name of each shared inode that stays, for those that come to it; where no name stays as it is, one of
+        those that stand apart does.
+        """
+        groups = {put.group for put in self._plan.puts if put.group is not None} | self._apart.keys()
         changing = {put.path for put in self._plan.puts}
+        changing |= {path for rows in self._apart.values() for path, _ in rows}
         for held in self._onto.held() if groups else ():
             for name, entry in self._onto.overrides(held.directory):
                 path = join(held.path, name)
@@ -125,6 +131,12 @@ class _Planner:
                     now = self._plan.before(path)
                     if self._index.file(now) is not None:
                         self._plan.anchors.setdefault(entry.ino, now)
+        for group, rows in self._apart.items():
+            if group not in self._plan.anchors:
+                path, entry = rows.pop(0)
+                self._plan.fixes.append((path, entry))
+                self._plan.anchors[group] = self._plan.before(path)
+            self._plan.puts.extend(Put(path, entry, group, True) for path, entry in rows)
 
     def _is_kept(self, change: Changed) -> bool:
         """True if the path is none of the restore's business; tells people, once for each top."""
@@ -170,6 +182,9 @@ class _Planner:
                 plan.mkdirs.append((path, after))
             return
         group = self._group(path)
+        if change.kind == "mode" and group is not None and self._stands_apart(path, group):
+            self._apart.setdefault(group, []).append((path, after))
+            return
         if change.kind == "mode" and not self._shares(path, group):
             plan.fixes.append((path, after))
             return
@@ -192,6 +207,12 @@ class _Planner:
         """True if changing the file in place would change another that is not to be changed."""
         record = self._index.file(_before(self._moves, path))
         return record is not None and record.linked and record.entry.attributes.ino != group
+
+    def _stands_apart(self, path: bytes, group: Ino) -> bool:
+        """True if the file has one name now, and is to be one with others."""
+        record = self._index.file(_before(self._moves, path))
+        row = self._onto.row(group)
+        return record is not None and not record.linked and row is not None and row.links > 1
 
 
 def check_names(plan: Plan, onto: View, fold: bool, problem: Callable[[str], str | None]) -> None:
