@@ -97,6 +97,8 @@ def test_a_file_that_never_holds_still_fails_loudly(scanned: Scanned, monkeypatc
     monkeypatch.setattr(reading, "_exactly", meddling)
     with pytest.raises(WorkspaceError, match=r"log is being written to"):
         ws.checkpoint()
+    assert ws.ls("base") == [], "what is recorded can be looked at all the same"
+    assert ws.diff("base", "@").changes == []
     monkeypatch.undo()
     assert ws.log().head == head
     assert ws.checkpoint().created

@@ -295,13 +295,18 @@ class ScannedWorkspace:
     def diff(self, a: str | None = None, b: str | None = None, patch: bool = False, stat: bool = False) -> DiffResult:
         """See ``Workspace``."""
         with self.timeline.working():
-            present = self.timeline.scan()
+            present = self.timeline.scan() if b is None else None
             before = self._side(a if a is not None else "@", present)
-            after = present.root if b is None else self._side(b, present)
+            after = self._side(b, present)
             return self._compared(before, after, patch, stat)
 
-    def _side(self, spec: str, present: Present) -> Root:
-        return self.timeline.target(self.timeline.resolve(spec).id, present)
+    def _side(self, spec: str | None, present: Present | None) -> Root:
+        """A side of a comparison; no checkpoint is the present."""
+        if spec is None:
+            assert present is not None
+            return present.root
+        id = self.timeline.resolve(spec).id
+        return self.timeline.recorded(id) if present is None else self.timeline.target(id, present)
 
     def drift(self) -> DiffResult:
         """See ``Workspace``."""
@@ -325,7 +330,7 @@ class ScannedWorkspace:
 
     def _looked(self, checkpoint: str) -> answers.Looked:
         with self.timeline.working():
-            view = self.timeline.targets.view(self._side(checkpoint, self.timeline.scan()))
+            view = self.timeline.targets.view(self._side(checkpoint, None))
         return answers.Looked(checkpoint, view, self.timeline.read, (self._top,))
 
     @property

@@ -79,6 +79,10 @@ class Targets:
         """A tree to look into."""
         return self._roots.view(root)
 
+    def is_whole(self, id: CheckpointId) -> bool:
+        """True if the tree of the checkpoint cites nothing of the directory, as those that a scan made do."""
+        return id in self._frozen or self._history.scope(id) is not None
+
     def of(self, id: CheckpointId, index: StatIndex, left_out: Mapping[bytes, str]) -> Root:
         """The tree of a checkpoint. Raises UnknownCheckpointError, or DamagedError for what cannot be read."""
         frozen = self._frozen.get(id)

@@ -107,6 +107,12 @@ class ScanTimeline:
         """The tree of a checkpoint, as a scan can be compared with it."""
         return self.targets.of(id, self.scanner.index, present.left_out)
 
+    def recorded(self, id: CheckpointId) -> Root:
+        """The tree of a checkpoint, to be looked at: however busy the directory is, if a scan made it."""
+        return (
+            self.targets.of(id, self.scanner.index, {}) if self.targets.is_whole(id) else self.target(id, self.scan())
+        )
+
     def differs(self, a: Root, b: Root) -> bool:
         """True if two trees differ in anything that a diff would tell."""
         if same_entry(a.directory, b.directory) and same_page(a.links, b.links):
