@@ -18,6 +18,7 @@ from vfs.scan.sealing import ScanSealing
 
 EFFECTS = (
     "mkdir", "symlink", "mknod", "link", "rename", "unlink", "rmdir", "set_attributes", "open_up", "close_again",
+    "_chown", "_chmod",
 )  # fmt: skip
 
 
