@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from store.disk import read_at
@@ -158,10 +159,24 @@ class Reader:
         if size <= CHUNK_BYTES and _largest_hole(runs, 0, size) < HOLE_MIN:
             return Blob(self._objects.put_blob(_exactly(fd, size, 0)), size)
         pieces: list[Piece] = []
-        for start in range(0, size, CHUNK_BYTES):
+        start = number = 0
+        while start < size:
+            while number < len(runs) and runs[number][1] <= start:
+                number += 1
+            # Chunks without data cost nothing, however many; the last may be too short to be a hole.
+            reached = runs[number][0] if number < len(runs) else size - 1
+            if reached >= start + CHUNK_BYTES:
+                after = reached - reached % CHUNK_BYTES
+                _add_hole(pieces, after - start)
+                start = after
             end = min(start + CHUNK_BYTES, size)
-            inner = [(max(a, start), min(b, end)) for a, b in runs if a < end and b > start]
+            inner = []
+            for a, b in islice(runs, number, None):
+                if a >= end:
+                    break
+                inner.append((max(a, start), min(b, end)))
             self._chunk(fd, pieces, inner, start, end)
+            start = end
         return Chunked(self._objects.put_node(encode(ChunkList(tuple(pieces)))), size)
 
     def _chunk(self, fd: int, pieces: list[Piece], runs: list[tuple[int, int]], start: int, end: int) -> None:
@@ -170,14 +185,18 @@ class Reader:
         at = start
         for a, b in [*runs, (end, end)]:
             if a > at:
-                last = pieces[-1] if pieces else None
-                if isinstance(last, HolePiece):
-                    pieces[-1] = HolePiece(last.length + a - at)
-                else:
-                    pieces.append(HolePiece(a - at))
+                _add_hole(pieces, a - at)
             if b > a:
                 pieces.append(BlobPiece(b - a, self._objects.put_blob(_exactly(fd, b - a, a))))
             at = b
+
+
+def _add_hole(pieces: list[Piece], length: int) -> None:
+    last = pieces[-1] if pieces else None
+    if isinstance(last, HolePiece):
+        pieces[-1] = HolePiece(last.length + length)
+    else:
+        pieces.append(HolePiece(length))
 
 
 def same_file(a: os.stat_result, b: os.stat_result) -> bool:
