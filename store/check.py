@@ -31,10 +31,10 @@ from store.refs import CheckpointId, WorkspaceId
 from store.sweep import leftovers, needed_layers
 from store.whole import read_whole
 
-EXPENDABLE = (b"known", b"overlaid", b"explained")
+EXPENDABLE = (b"known", b"overlaid", b"explained", b"scan/state")
 """Without them changes made outside since they were written go unnoticed."""
 
-WHOLE_FILES = (*EXPENDABLE, b"apply/intent", b"apply/plan", b"leaving/applying")
+WHOLE_FILES = (*EXPENDABLE, b"apply/intent", b"apply/plan", b"leaving/applying", b"scan/restore")
 """Files of vfs that are written by ``store.whole``; docs/format.md tells what is in them."""
 
 Severity = Literal["damage", "untidy"]

@@ -1,6 +1,7 @@
 """Going from a mount to scanning and back: the base changes hands, and with it what trees may cite.
 
-Owns the two ends of generations (docs/adr/0004) that make each kind of checkpoint readable in the other mode. When
+Owns the two ends of generations (docs/adr/0004) that make each kind of checkpoint readable in the other mode, and
+telling from them whose the base is. When
 scanning begins on the head of a mount, everything that mounts' trees cite of the base is in the store from then on, as
 the first scan found it; what is not captured they go on citing, as it is. When a mount begins on the head of a scan,
 the base is scanned once more, and scanned trees fall through to it wherever they equal it. Does not own translating.
@@ -21,6 +22,7 @@ from store.nodes import Pages
 from store.refs import LayerRef
 from vfs.errors import FsError
 from vfs.live.tree import Root
+from vfs.roots import load_layer
 from vfs.scan.coverage import Coverage
 from vfs.scan.plan import WHY
 from vfs.scan.statindex import DirectoryRecord
@@ -29,6 +31,21 @@ from vfs.trees.host import Host
 from vfs.trees.view import join
 
 Names: TypeAlias = "dict[bytes, Names | None]"
+
+NOWHERE = b".plyfs-nowhere-"
+"""A path that no base has begins with this."""
+
+
+def is_scanned(home: Home, store: WorkspaceStore) -> bool:
+    """True if the directory is the scanner's, not a mount's, by what is recorded durably: how the present generation
+    began. Raises MissingError, DamagedError or FormatError.
+    """
+    ended = store.generations.all()
+    if ended:
+        origin = load_layer(home.objects, ended[-1].applied).root.origin
+        return origin is not None and origin.path.startswith(NOWHERE)
+    known = store.history.all()
+    return bool(known) and store.history.scope(known[0].id) is not None
 
 
 def put_layer(home: Home, directory: Directory, links: bytes | None, generation: int) -> LayerRef:
@@ -55,7 +72,7 @@ def begin_scanning(home: Home, store: WorkspaceStore, host: Host, present: Root,
     links = None if present.links is None else home.pages.save(present.links)
     inverse = put_layer(home, directory, links, number + 1)
     # A tree that equals no other anywhere: from now on anybody changes the base, so nothing may fall through to it.
-    nowhere = Origin(0, b".plyfs-nowhere-" + os.urandom(8).hex().encode())
+    nowhere = Origin(0, NOWHERE + os.urandom(8).hex().encode())
     applied = put_layer(home, Directory(present.directory.attributes, nowhere, 0, None), None, number)
     home.objects.flush()
     generations.append(Generation(number, applied, inverse, home.clock.time_ns(), "outside"))

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import os
 
+from store.errors import StoreError
 from store.home import Home, WorkspaceStore
 from store.lock import Lock
 from vfs.scan.coverage import load_scope
-from vfs.scan.state import StateFile
+from vfs.scan.policy import Policy
+from vfs.scan.state import ScanState, StateFile
 
 STALE = (b"known", b"survey", b"explained")
 """Files in which mounts remember what the base was (``vfs.base.absence``)."""
@@ -22,19 +24,19 @@ STALE = (b"known", b"survey", b"explained")
 
 def from_scan(home: Home, store: WorkspaceStore, lock: Lock, workspace: bytes) -> list[str]:
     """Make the base ready for a mount; returns notes for people. Raises StoreError."""
-    state = StateFile(os.path.join(store.path, b"scan"), home.disk).read()
+    scan_directory = os.path.join(store.path, b"scan")
+    if not os.path.isdir(scan_directory):
+        return []
     peek = home.by_id(store.id)
     try:
-        if state is None or state.generation != peek.generations.current:
-            return []
-        scope = load_scope(home.objects, state.scope)
+        policy = _policy(home, peek, StateFile(scan_directory, home.disk).read())
     finally:
         peek.close()
+    if policy is None:
+        return []
     # Not before: a workspace that is never scanned need not load the scanner.
-    from vfs.scan.policy import Policy
     from vfs.scan.scanned import ScannedWorkspace
 
-    policy = Policy(scope.rules, scope.max_bytes)
     scanned = ScannedWorkspace(os.fsdecode(workspace), os.fsdecode(home.root), policy, lambda name, data: None)
     scanned.start(lock)
     try:
@@ -48,3 +50,24 @@ def from_scan(home: Home, store: WorkspaceStore, lock: Lock, workspace: bytes) -
         except FileNotFoundError:
             pass
     return notes
+
+
+def _policy(home: Home, peek: WorkspaceStore, state: ScanState | None) -> Policy | None:
+    """How the directory was scanned last, None if it was a mount's last."""
+    if state is not None and state.generation == peek.generations.current:
+        try:
+            scope = load_scope(home.objects, state.scope)
+        except StoreError:
+            pass
+        else:
+            return Policy(scope.rules, scope.max_bytes)
+    from vfs.scan.bridge import is_scanned
+
+    if not is_scanned(home, peek):
+        return None
+    head = peek.history.read_head()
+    ref = None if head is None else peek.history.scope(head.head)
+    if ref is None:
+        return Policy()
+    scope = load_scope(home.objects, ref)
+    return Policy(scope.rules, scope.max_bytes)

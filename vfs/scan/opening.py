@@ -7,7 +7,7 @@ an apply that was interrupted, and what a mount kept; the first scan; the head; 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
 
@@ -17,10 +17,11 @@ from store.history import Head
 from store.home import Home, WorkspaceStore
 from store.journal import read_journal
 from store.reach import Reach
-from store.refs import CheckpointId, LayerRef
-from vfs.roots import Roots
+from store.refs import LayerRef
+from vfs.roots import Roots, load_layer
 from vfs.scan import bridge
 from vfs.scan.capture import Present, Scanner
+from vfs.scan.coverage import load_scope
 from vfs.scan.execute import Executor
 from vfs.scan.moves import Moves
 from vfs.scan.platform import Handle, Platform
@@ -78,8 +79,14 @@ class Opening:
         head = history.read_head()
         self._notes += history.problems + store.generations.problems
         state = timeline.state_file.read()
-        if state is not None:
-            self._settle_pending(state.pending, state.boot)
+        is_ours = state is not None and state.generation == store.generations.current
+        if head is not None and not (state is not None and is_ours and self._is_readable(state)):
+            is_ours = bridge.is_scanned(home, store)
+            if is_ours:
+                state = None
+                self._notes.append("what the last scan remembered was lost or damaged: everything is read again")
+        if state is not None or is_ours:
+            self._settle_pending(state)
             head = history.read_head()
         timeline.scanner = self._scanner(state)
         timeline.scanner.progress = progress
@@ -89,7 +96,6 @@ class Opening:
         unfinished = timeline.restore_file.read()
         if unfinished is not None:
             clear_away(timeline.platform, timeline.top, unfinished)
-        is_ours = state is not None and state.generation == store.generations.current
         self._from_mount = head is not None and not is_ours
         if head is not None and self._from_mount:
             self._refuse_kept(head)
@@ -121,18 +127,30 @@ class Opening:
         objects, pages = timeline.home.objects, timeline.home.pages
         return Scanner(timeline.platform, timeline.top, self._workspace, self._policy, objects, pages, index, seen)
 
-    def _settle_pending(self, pending: Iterable[tuple[CheckpointId, LayerRef]], boot: str) -> None:
-        """Checkpoints that were answered for when the process before ended; and those that were not."""
+    def _is_readable(self, state: ScanState) -> bool:
+        """True if what ``state`` names is in the store."""
+        try:
+            load_layer(self._timeline.home.objects, state.present)
+            load_layer(self._timeline.home.objects, state.baseline)
+            load_scope(self._timeline.home.objects, state.scope)
+        except StoreError:
+            return False
+        return True
+
+    def _settle_pending(self, state: ScanState | None) -> None:
+        """Checkpoints that were answered for when the process before ended; and those that were not. Without the
+        state nobody knows the one from the other.
+        """
         history = self._timeline.store.history
-        known = dict(pending)
+        known = {} if state is None else dict(state.pending)
         lost = []
         for checkpoint in history.all():
             if checkpoint.state != "sealing" or history.scope(checkpoint.id) is None:
                 continue
             layer = known.get(checkpoint.id)
-            if layer is None or not self._is_whole(layer, boot != boot_id()):
+            if layer is None or state is None or not self._is_whole(layer, state.boot != boot_id()):
                 lost.append(checkpoint.id)
-                if layer is not None:
+                if layer is not None or state is None:
                     self._notes.append(f"checkpoint {checkpoint.id} had not reached the disk and is lost")
             else:
                 self._timeline.home.objects.flush()

@@ -18,10 +18,11 @@ import msgspec
 from store.disk import Disk, make_directories, read_file
 from store.errors import FormatError
 from store.refs import CheckpointId, LayerRef
+from store.whole import read_whole, write_whole
 from vfs.scan.platform import Handle, Platform
 from vfs.trees.view import join
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
 
 
 class Restoring(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag="restoring"):
@@ -59,16 +60,20 @@ class RestoreFile:
     def write(self, record: Restoring, sync: bool) -> None:
         """From now on this is under way. Raises NoSpaceError."""
         make_directories(self._disk, self._directory)
-        self._disk.replace(self._path, msgspec.msgpack.encode(record), sync)
+        write_whole(self._disk, self._path, msgspec.msgpack.encode(record), sync)
 
     def read(self) -> Restoring | None:
-        """What is under way. Raises FormatError."""
+        """What is under way. Raises DamagedError or FormatError."""
         try:
-            data = read_file(self._path)
+            if not read_file(self._path).strip(b"\0"):
+                return None  # made just before a power failure
+            data = read_whole(
+                self._path,
+                what="it tells how a restore that was interrupted goes on",
+                hint="remove that file; what the restore had moved aside lies under names that begin with .plyfs-",
+            )
         except FileNotFoundError:
             return None
-        if not data.strip(b"\0"):
-            return None  # made just before a power failure
         try:
             record = msgspec.msgpack.decode(data, type=Restoring)
         except msgspec.DecodeError as error:

@@ -13,10 +13,12 @@ import os
 
 import msgspec
 
-from store.disk import Disk, boot_id, make_directories, read_file
+from store.disk import Disk, boot_id, make_directories
+from store.errors import DamagedError
 from store.refs import CheckpointId, LayerRef, NodeRef
+from store.whole import read_whole, write_whole
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 
 class ScanState(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag="scanned"):
@@ -58,12 +60,12 @@ class StateFile:
         """Replace the state. Raises NoSpaceError."""
         make_directories(self._disk, self._directory)
         state = ScanState(STATE_VERSION, boot_id(), head, present, scope, baseline, pending, before, generation)
-        self._disk.replace(self._path, msgspec.msgpack.encode(state), sync=False)
+        write_whole(self._disk, self._path, msgspec.msgpack.encode(state), sync=False)
 
     def read(self) -> ScanState | None:
         """The state; None if there is none that can be used: then the head's tree stands in."""
         try:
-            state = msgspec.msgpack.decode(read_file(self._path), type=ScanState)
-        except (OSError, msgspec.DecodeError):
+            state = msgspec.msgpack.decode(read_whole(self._path), type=ScanState)
+        except (OSError, DamagedError, msgspec.DecodeError):
             return None
         return state if state.version == STATE_VERSION else None
