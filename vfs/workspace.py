@@ -40,6 +40,12 @@ class NotMountedError(WorkspaceError):
     code = "not_mounted"
 
 
+class GoneError(WorkspaceError):
+    """The directory that is served is no longer at its path."""
+
+    code = "not_a_workspace"
+
+
 class RefusedError(WorkspaceError):
     """The workspace cannot be served: the message says why and the hint what to do."""
 

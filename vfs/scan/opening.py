@@ -69,7 +69,7 @@ class Opening:
             RestoreFile(scan_dir, home.disk),
             os.path.join(store.path, b"scanned"),
         )
-        self.timeline = ScanTimeline(home, store, platform, top, host, targets, files, listener, problem)
+        self.timeline = ScanTimeline(home, store, platform, top, workspace, host, targets, files, listener, problem)
         self.moves = Moves(self.timeline, executor, notes)
 
     def run(self, progress: Callable[[int, int], None]) -> None:

@@ -367,7 +367,7 @@ class ScannedWorkspace:
         began = time.perf_counter()
         saved: CheckpointId | None = None
         if how != "keep":
-            with self.timeline.working():
+            with self.timeline.working(anywhere=True):
                 result = self.timeline.record(self.timeline.scan(), None, None, None, "automatic", began)
             if result.created:
                 saved = CheckpointId(result.id)

@@ -9,6 +9,7 @@ Concurrency: ``working`` lets one thread work at a time, because the directory i
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -36,7 +37,7 @@ from vfs.trees import diff
 from vfs.trees.contents import Contents
 from vfs.trees.diff import Changed
 from vfs.trees.host import Host
-from vfs.workspace import CheckpointResult, WorkspaceError
+from vfs.workspace import CheckpointResult, GoneError, WorkspaceError
 
 
 class ScanTimeline:
@@ -54,6 +55,7 @@ class ScanTimeline:
         store: WorkspaceStore,
         platform: Platform,
         top: Handle,
+        place: str,
         host: Host,
         targets: Targets,
         files: tuple[StateFile, RestoreFile, bytes],
@@ -64,6 +66,9 @@ class ScanTimeline:
         self.store = store
         self.platform = platform
         self.top = top
+        self._place = place
+        status = platform.stat_directory(top)
+        self._identity = status.st_dev, status.st_ino
         self.host = host
         self.targets = targets
         self.contents = Contents(home.objects, host)
@@ -85,15 +90,30 @@ class ScanTimeline:
         self.listener("sealed", {"id": id})
 
     @contextmanager
-    def working(self) -> Iterator[None]:
-        """While this lasts nobody else works on the workspace, and no sweep takes what is put."""
+    def working(self, anywhere: bool = False) -> Iterator[None]:
+        """While this lasts nobody else works on the workspace, and no sweep takes what is put. Raises GoneError if the
+        directory was moved, be there another at its path or not; unless that does not matter.
+        """
         with self.lock, self.home.objects.sealing():
             if self.over.is_set():
                 raise WorkspaceError("the workspace is no longer served")
+            if not anywhere:
+                self._look_where_it_is()
             try:
                 yield
             finally:
                 self.targets.forget()
+
+    def _look_where_it_is(self) -> None:
+        try:
+            status = os.stat(self._place)
+        except (FileNotFoundError, NotADirectoryError):
+            what = f"the workspace {self._place} is gone: it was moved or removed"
+        else:
+            if (status.st_dev, status.st_ino) == self._identity:
+                return
+            what = f"{self._place} is not the directory that was a workspace there: that one was moved or removed"
+        raise GoneError(what, hint="put it back; or `plyfs unmount` here, then `plyfs mount` it where it is now")
 
     def scan(self) -> Present:
         """The present. Raises WorkspaceError if it does not hold still."""
