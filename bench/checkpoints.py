@@ -19,6 +19,7 @@ from bench.rounds import note
 from bench.samples import Goal, Line, Sheet
 from bench.targets import Served
 from harness.client import Client
+from harness.endpoint import Endpoint
 
 CHANGED = 10
 MANY = 1000
@@ -56,7 +57,7 @@ class Session:
         started = time.perf_counter()
         self.top = self._target.open(base, scratch)
         self.mount_seconds = time.perf_counter() - started
-        self.client = Client(self._target.socket)
+        self.client = Client(Endpoint(self._target.socket))
         self.pid = self._target.pid
         assert self._target.plyfs is not None
         self.home = self._target.plyfs.home

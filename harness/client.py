@@ -1,8 +1,8 @@
 """The asking side of the socket: one request, one answer, and never a hang.
 
 Owns the framing for clients and the watch over a daemon that dies or falls silent in the middle of a request. Knows
-only the standard library, because every command goes through here (``_socket`` is the C module below ``socket``: the
-latter costs 8 ms for its enums and selectors). Does not look for daemons (``registry``) or start them (``launch``).
+only the standard library, because every command goes through here. Does not look for daemons (``registry``), start them
+(``launch``) or know what kinds of sockets there are (``endpoint``).
 
 Concurrency: a ``Client`` belongs to one thread.
 """
@@ -20,6 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
+
+    from harness.endpoint import Endpoint
 
     Waiting = Callable[[float], None]
 
@@ -41,23 +43,39 @@ class DaemonDiedError(PlyfsError):
 class Client:
     """A connection to one daemon."""
 
-    def __init__(self, socket_path: str, timeout: float = PROBE_SECONDS) -> None:
-        self.socket_path = socket_path
+    def __init__(self, endpoint: Endpoint, timeout: float = PROBE_SECONDS) -> None:
+        self.endpoint = endpoint
         self._last_id = 0
         self._buffer = bytearray()
-        self._socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         try:
-            self._socket.settimeout(timeout)
-            self._socket.connect(socket_path)
+            self._socket = endpoint.connect(timeout)
         except OSError as error:
-            self._socket.close()
             if error.errno in (errno.ECONNREFUSED, errno.ENOENT, errno.ENOTDIR):
-                raise NoDaemonError(
-                    "daemon_gone", f"no daemon listens at {socket_path}", "run `plyfs doctor`"
-                ) from None
+                raise _gone(endpoint) from None
             if isinstance(error, TimeoutError):
-                raise _silent(socket_path) from None
-            raise PlyfsError("failed", f"cannot connect to {socket_path}: {error.strerror or error}") from None
+                raise _silent(endpoint) from None
+            raise PlyfsError("failed", f"cannot connect to {endpoint.address}: {error.strerror or error}") from None
+        if endpoint.token is not None:
+            self._introduce(endpoint.token, timeout)
+
+    def _introduce(self, token: str, timeout: float) -> None:
+        """Say the token, as a port demands. Another program may have got the port of a dead daemon."""
+        self._send(b'{"id":0,"method":"hello","params":{"token":"%s"}}\n' % token.encode())
+        self._socket.settimeout(timeout)
+        answer = b""
+        try:
+            while not answer.endswith(b"\n") and len(answer) < RECEIVE_BYTES:
+                data = self._socket.recv(RECEIVE_BYTES)
+                answer += data
+                if not data:
+                    break
+        except TimeoutError:
+            raise _silent(self.endpoint) from None
+        except OSError:
+            pass
+        if not answer.startswith(b'{"id":0,"result":'):
+            self.close()
+            raise _gone(self.endpoint)
 
     def close(self) -> None:
         """End the connection; another thread that waits for it wakes up."""
@@ -79,7 +97,7 @@ class Client:
         if "error" in answer:
             raise PlyfsError.from_body(answer["error"])
         if answer.get("id") != self._last_id or not isinstance(answer.get("result"), dict):
-            raise PlyfsError("protocol", f"the daemon at {self.socket_path} gave an answer to another request")
+            raise PlyfsError("protocol", f"the daemon at {self.endpoint.address} gave an answer to another request")
         result: dict[str, Any] = answer["result"]
         return result
 
@@ -90,7 +108,7 @@ class Client:
         try:
             self._socket.recv(1)
         except TimeoutError:
-            raise _silent(self.socket_path) from None
+            raise _silent(self.endpoint) from None
         except OSError:
             pass
 
@@ -109,7 +127,7 @@ class Client:
         try:
             self._socket.sendall(data)
         except TimeoutError:
-            raise _silent(self.socket_path) from None
+            raise _silent(self.endpoint) from None
         except OSError:
             raise self._died() from None
 
@@ -151,7 +169,7 @@ class Client:
     def _probe(self) -> None:
         """Raise PlyfsError unless the daemon answers another connection. One that is shutting down need not."""
         try:
-            probe = Client(self.socket_path)
+            probe = Client(self.endpoint)
         except NoDaemonError:
             return
         try:
@@ -162,15 +180,19 @@ class Client:
     def _died(self) -> DaemonDiedError:
         return DaemonDiedError(
             "daemon_died",
-            f"the daemon at {self.socket_path} went away in the middle of the request",
+            f"the daemon at {self.endpoint.address} went away in the middle of the request",
             "nothing that was answered is lost: run the command again, which mends the mount, or `plyfs doctor`",
         )
 
 
-def _silent(socket_path: str) -> PlyfsError:
+def _gone(endpoint: Endpoint) -> NoDaemonError:
+    return NoDaemonError("daemon_gone", f"no daemon listens at {endpoint.address}", "run `plyfs doctor`")
+
+
+def _silent(endpoint: Endpoint) -> PlyfsError:
     return PlyfsError(
         "daemon_silent",
-        f"the daemon at {socket_path} does not answer",
+        f"the daemon at {endpoint.address} does not answer",
         "`plyfs doctor` names its process; after `kill -9` of it, any command mends the mount",
     )
 

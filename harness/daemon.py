@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import resource
 import signal
 import threading
 import time
@@ -22,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import trio
 
-from harness import messages, preload, refusals
-from harness.__main__ import READY_DESCRIPTOR
+from harness import messages, preload, refusals, systems
 from harness.config import load
 from harness.daemon_log import log_to_file, log_to_terminal
 from harness.dispatch import Dispatcher
@@ -41,6 +39,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("plyfs.daemon")
 
+STOPPING = frozenset({signal.SIGTERM, signal.SIGINT})
+LEFT_ALONE = frozenset({signal.SIGHUP} if hasattr(signal, "SIGHUP") else ())
 EXIT_SECONDS = 10.0
 """A thread that hangs must not keep a process alive that has let go of everything."""
 FLUSH_SECONDS = 1.0
@@ -50,7 +50,7 @@ def main(arguments: list[str], opener: Opener = open_workspace) -> int:
     """A detached daemon: ``arguments`` is one ServeRequest as JSON; the outcome goes to the readiness pipe."""
     os.chdir("/")
     request = messages.typed(json.loads(arguments[0]), ServeRequest)
-    report = PipeReport(READY_DESCRIPTOR)
+    report = PipeReport(systems.outcome_pipe())
     status = run(request, opener, report)
     last = threading.Timer(EXIT_SECONDS, os._exit, (status,))
     last.daemon = True
@@ -61,8 +61,7 @@ def main(arguments: list[str], opener: Opener = open_workspace) -> int:
 def run(request: ServeRequest, opener: Opener, report: Report) -> int:
     """Serve until told to stop; returns the exit status. Every failure goes to ``report``."""
     os.umask(0o077)
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    systems.expect_many_files()
     try:
         Daemon(request, opener, report).run()
     except Exception as error:
@@ -98,7 +97,6 @@ class PipeReport(Report):
     """Lines on the readiness pipe: how far it is, and then what became of it."""
 
     def __init__(self, descriptor: int) -> None:
-        os.set_inheritable(descriptor, False)
         self._descriptor = descriptor
 
     def begin(self, options: ServeOptions) -> None:
@@ -231,12 +229,13 @@ class Daemon:
 
     async def _main(self, served: ServedWorkspace, entry: Entry) -> None:
         self._events.attach()
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        with trio.open_signal_receiver(*STOPPING, *LEFT_ALONE) as signals:
             create_private(os.path.dirname(entry.socket))
-            listener = listen(entry.socket)
+            listener, endpoint = listen(entry.socket)
+            entry.socket, entry.token = endpoint.address, endpoint.token
             sessions = Sessions(served.store_directory(), served.knows, time.time_ns)
             dispatcher = Dispatcher(served, self._with_git, sessions, entry.workspace)
-            server = Server(dispatcher, self._events, self._hello(entry))
+            server = Server(dispatcher, self._events, self._hello(entry), entry.token)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(server.serve, listener)
                 nursery.start_soon(self._watch_signals, signals)
@@ -290,7 +289,7 @@ class Daemon:
     async def _watch_signals(self, signals: AsyncIterator[int]) -> None:
         async for number in signals:
             log.info("got signal %s", signal.Signals(number).name)
-            if number != signal.SIGHUP:
+            if number not in LEFT_ALONE:
                 self._stop.set()
 
     async def _watch_mount(self, served: ServedWorkspace, server: Server) -> None:

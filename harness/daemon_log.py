@@ -1,7 +1,7 @@
 """Where a daemon's words go: its log file, which rotates, or the terminal in the foreground.
 
 Owns the handlers of the ``plyfs`` logger and the daemon's stderr, so that a traceback of a thread or a crash of the
-interpreter lands in the log too. SIGUSR1 writes the stack of every thread there.
+interpreter lands in the log too.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import faulthandler
 import logging
 import logging.handlers
 import os
-import signal
 import sys
 from typing import TYPE_CHECKING
 
+from harness import systems
 from harness.registry import create_private
 
 if TYPE_CHECKING:
@@ -32,6 +32,14 @@ class LogFile(logging.handlers.RotatingFileHandler):
         os.dup2(stream.fileno(), 1)
         os.dup2(stream.fileno(), 2)
         return stream
+
+    def rotate(self, source: str, dest: str) -> None:
+        """Windows renames no file that is open: let go of it first."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        os.close(nowhere)
+        super().rotate(source, dest)
 
 
 def log_to_file(path: str, config: LogConfig) -> None:
@@ -56,4 +64,4 @@ def _install(handler: logging.Handler, config: LogConfig) -> None:
     logger.propagate = False
     logging.raiseExceptions = False
     faulthandler.enable(file=2)
-    faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
+    systems.show_stacks_on_signal()

@@ -20,6 +20,7 @@ from harness.client import Client, NoDaemonError
 from harness.failure import PlyfsError
 from harness.launch import launch
 from harness.registry import Claim, Entry, Registry, home_directory, is_below, unlink_if_there
+from harness.systems import IS_WINDOWS, user_id
 from store.errors import DamagedError, StoreError
 from vfs.channels import mountinfo, mountpoint
 
@@ -99,14 +100,10 @@ def _lost_workspace(home: Home, path: str) -> str | None:
     lost = home.unreadable()
     while lost:
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            if WorkspaceIdentity.of(path).id() in lost:
+                return path
         except OSError:
             return None
-        try:
-            if WorkspaceIdentity.of(fd).id() in lost:
-                return path
-        finally:
-            os.close(fd)
         above = os.path.dirname(path)
         if above == path:
             return None
@@ -150,7 +147,7 @@ def _is_settled(registry: Registry, workspace: str) -> bool:
 
 def _listens(entry: Entry, seconds: float) -> bool:
     try:
-        Client(entry.socket).close()
+        Client(entry.endpoint).close()
     except NoDaemonError:
         if seconds < DEAF_SECONDS:
             return False
@@ -239,9 +236,9 @@ def _permissions(registry: Registry) -> list[Finding]:
             status = os.stat(path)
         except FileNotFoundError:
             continue
-        if status.st_uid != os.geteuid():
+        if status.st_uid != user_id():
             found.append(Finding("owner", path, "found", f"it belongs to user {status.st_uid}: set PLYFS_HOME"))
-        elif status.st_mode & 0o077:
+        elif status.st_mode & 0o077 and not IS_WINDOWS:
             os.chmod(path, 0o700)
             found.append(Finding("mode", path, "mended", f"its mode was {stat.S_IMODE(status.st_mode):o}, now 700"))
     return found
@@ -258,7 +255,7 @@ def _daemon(registry: Registry, entry: Entry, terminal: Terminal) -> list[Findin
     if entry.state != "ready":
         return []
     try:
-        client = Client(entry.socket)
+        client = Client(entry.endpoint)
         try:
             client.greet(SILENT_SECONDS)
         finally:
@@ -336,7 +333,7 @@ def _mounts(registry: Registry) -> list[Finding]:
     """This user's mounts that no entry speaks of. A living one is some other store's."""
     known = {entry.mountpoint for entry in registry.all()}
     found = []
-    mine = b"user_id=%d" % os.geteuid()
+    mine = b"user_id=%d" % user_id()
     mounts = [mount for mount in mountinfo.mounts() if mount.is_ours and mine in mount.super_options.split(b",")]
     for point in {os.fsdecode(mount.point) for mount in mounts}:
         if point in known:

@@ -70,12 +70,12 @@ class Invocation:
         if self._client is None:
             entry = self.entry()
             try:
-                self._client = Client(entry.socket)
+                self._client = Client(entry.endpoint)
             except NoDaemonError:
                 from harness.doctor import revive
 
                 self._entry = revive(self.registry, entry, self.terminal)
-                self._client = Client(self._entry.socket)
+                self._client = Client(self._entry.endpoint)
         return self._client
 
     def call(self, method: str, params: dict[str, Any] | None = None, what: str = "") -> dict[str, Any]:
@@ -114,12 +114,12 @@ class Invocation:
         here = os.path.join(current_directory(), self.at or "")
         full = os.path.normpath(os.path.join(here, path))
         if is_below(full, top):
-            return os.path.relpath(full, top) if full != top else ""
+            return _relative(full, top)
         # A symbolic link leads here. The last name stays as it is: it may itself be a link that is meant.
         parent, name = os.path.split(full)
         real = os.path.join(os.path.realpath(parent), name)
         if is_below(real, top):
-            return os.path.relpath(real, top) if real != top else ""
+            return _relative(real, top)
         raise PlyfsError("usage", f"{path} is not in the workspace {top}", "give paths in it")
 
     def finish(self, value: dict[str, Any], show: Callable[[], None]) -> int:
@@ -129,6 +129,11 @@ class Invocation:
         else:
             show()
         return 0
+
+
+def _relative(path: str, top: str) -> str:
+    """``path`` below ``top`` as checkpoints have it, with slashes."""
+    return os.path.relpath(path, top).replace(os.sep, "/") if path != top else ""
 
 
 def _sentence(what: str) -> str:

@@ -167,14 +167,14 @@ def of_locale(environment: Mapping[str, str] = os.environ) -> str:
 def config_path(environment: Mapping[str, str] = os.environ) -> str:
     """``config.toml`` in the user's configuration directory."""
     given = environment.get("XDG_CONFIG_HOME")
-    if os.name == "posix" and given and os.path.isabs(given):
+    if given and os.path.isabs(given):
         return os.path.join(given, "plyfs", "config.toml")
     if sys.platform not in ("darwin", "win32"):
         # What platformdirs answers here, without the 20 ms that importing it takes.
         return os.path.join(os.path.expanduser("~"), ".config", "plyfs", "config.toml")
     import platformdirs
 
-    return os.path.join(platformdirs.user_config_dir("plyfs"), "config.toml")
+    return os.path.join(platformdirs.user_config_dir("plyfs", appauthor=False), "config.toml")
 
 
 def chosen() -> str:

@@ -1,7 +1,7 @@
 """Starting a daemon, and waiting until it serves or says why not.
 
-Owns the command line of the daemon and the readiness pipe. Knows only the standard library. Does not own what the
-daemon does (``daemon``) or which is to be started (``doctor``, ``commands.mount``).
+Owns the command line of the daemon, and hearing what it tells while it starts. Knows only the standard library. Does
+not own what the daemon does (``daemon``) or which is to be started (``doctor``, ``commands.mount``).
 
 Concurrency: one caller at a time for each workspace, by the registry's ``starter`` claim, which callers hold.
 """
@@ -9,12 +9,10 @@ Concurrency: one caller at a time for each workspace, by the registry's ``starte
 from __future__ import annotations
 
 import os
-import select
 import sys
 import time
 
-from harness import quick_json
-from harness.__main__ import READY_DESCRIPTOR
+from harness import quick_json, systems
 from harness.failure import PlyfsError
 from harness.registry import TYPE_CHECKING
 
@@ -31,29 +29,11 @@ def launch(request: dict[str, Any], waiting: Callable[[float], None] | None = No
 
     Raises PlyfsError with what the daemon says, or says that it died. ``waiting`` is called now and then.
     """
-    reader, writer = os.pipe()
     try:
-        null = "/dev/null"
-        pid = os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-P", ENTRY, "daemon", quick_json.dumps(request)],
-            os.environ,
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, writer, READY_DESCRIPTOR),
-                (os.POSIX_SPAWN_OPEN, 0, null, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, null, os.O_WRONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 2, null, os.O_WRONLY, 0),
-            ],
-            setsid=True,
-        )
+        reader = systems.start_daemon([sys.executable, "-P", ENTRY, "daemon", quick_json.dumps(request)])
     except OSError as error:
-        os.close(reader)
         raise PlyfsError("failed", f"cannot start {sys.executable}: {error.strerror}") from None
-    finally:
-        os.close(writer)
     try:
-        # The process that was started forks the daemon and ends at once.
-        os.waitpid(pid, 0)
         return _outcome(reader, str(request["workspace"]), waiting)
     finally:
         os.close(reader)
@@ -72,7 +52,7 @@ def _outcome(reader: int, workspace: str, waiting: Callable[[float], None] | Non
                 waiting.progress(value["progress"])
             data = rest
             continue
-        if waiting is not None and not select.select([reader], [], [], 0.1)[0]:
+        if waiting is not None and not systems.wait_for(reader, 0.1):
             waiting(time.monotonic() - started)
             continue
         more = os.read(reader, 65536)

@@ -11,6 +11,7 @@ JSON is written and read by the standard library, not by msgspec: a name that is
 from __future__ import annotations
 
 import json
+import os
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -40,10 +41,11 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Hello(Params, frozen=True):
     """Who are you? Answered at once, whatever else the daemon does. ``language``: what is told to people on this
-    connection (errors, health, why there is no undo) shall be in that.
+    connection (errors, health, why there is no undo) shall be in that. ``token``: what a port asks for.
     """
 
     language: Literal["en", "zh-CN"] | None = None
+    token: Text | None = None
 
 
 class Checkpoint(Params, frozen=True):
@@ -364,7 +366,8 @@ def failure_of(error: Exception) -> PlyfsError:
     if isinstance(error, FsError):
         return PlyfsError("failed", f"reading failed: {error}", "the daemon's log has more")
     if isinstance(error, OSError):
-        where = f": {error.filename!r}" if error.filename else ""
+        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+        where = f": {name!r}" if name else ""
         return PlyfsError("failed", f"{error.strerror or error}{where}", "the daemon's log has more")
     return PlyfsError(
         "internal", f"{type(error).__name__}: {error}", "this is a bug in plyfs; the daemon's log has more"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from harness.dispatch import Dispatcher
@@ -17,12 +18,12 @@ from harness.doctor import known_workspace, not_served
 from harness.failure import PlyfsError
 from harness.messages import METHODS, to_object, typed
 from harness.registry import home_directory
+from harness.systems import IS_WINDOWS
 from store.format import Regular
 from store.history import Head
 from store.home import Home, WorkspaceIdentity, WorkspaceStore
 from store.journal import read_journal
 from vfs import answers
-from vfs.apply.whole import open_attic
 from vfs.roots import Roots
 from vfs.scan.state import StateFile
 from vfs.trees import diff
@@ -61,18 +62,23 @@ class OfflineWorkspace:
             raise not_served(path)
         self._path = known
         self._home = Home.open(home_directory())
+        self._files = ExitStack()
+        trees: dict[int, int] = {}
         try:
-            self._fd = os.open(known, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            identity = WorkspaceIdentity.of(known)
+            if not IS_WINDOWS:
+                trees[0] = os.open(known, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                self._files.callback(os.close, trees[0])
         except (FileNotFoundError, NotADirectoryError) as error:
             raise PlyfsError(
                 "not_a_workspace",
                 f"the workspace {known} is gone: it was moved or removed",
                 "its checkpoints are kept: put it back, or `plyfs mount` it where it is now",
             ) from error
-        store = self._home.find(WorkspaceIdentity.of(self._fd), os.fsencode(known))
+        store = self._home.find(identity, os.fsencode(known))
         head = None if store is None else store.history.read_head()
         if store is None or head is None:
-            os.close(self._fd)
+            self._files.close()
             raise PlyfsError(
                 "not_a_workspace",
                 f"{known} is not the directory that was a workspace there: that one was moved or removed",
@@ -80,15 +86,15 @@ class OfflineWorkspace:
             )
         self._store: WorkspaceStore = store
         self._head: Head = head
-        host = Host({0: self._fd})
-        open_attic(host, store.attic_dir)
+        host = Host(trees)
+        host.open_attic(store.attic_dir)
         self._contents = Contents(self._home.objects, host)
         self._roots = Roots(self._home.objects, self._home.pages, host, store.history, store.generations)
 
     def close(self) -> None:
         """Give up open files; those of the attic end with the command."""
         self._store.close()
-        os.close(self._fd)
+        self._files.close()
 
     def resolve(self, spec: str) -> str:
         """See ``Workspace``."""

@@ -24,7 +24,7 @@ def follow(client: Client, method: str, params: dict[str, Any] | None, waiting: 
     def tick(seconds: float) -> None:
         nonlocal listener
         if listener is None and seconds > 0.5:
-            listener = Client(client.socket_path)
+            listener = Client(client.endpoint)
             threading.Thread(target=_listen, args=(listener, waiting), daemon=True).start()
         waiting(seconds)
 

@@ -5,13 +5,16 @@ Owns the rules and their wording: each says what is wrong, with what, and what t
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
+import sys
 import tempfile
 
 from harness.failure import PlyfsError
 from harness.registry import Registry, is_below
+from harness.systems import user_id
 from vfs.channels.mountinfo import Mount, mounts
 
 PSEUDO_TYPES = frozenset(
@@ -34,7 +37,7 @@ def resolve(path: str) -> str:
         status = os.stat(real)
     except OSError as error:
         hint = "give the path of an existing directory"
-        if error.errno == 107:  # ENOTCONN: somebody else's dead mount, or ours without an entry
+        if error.errno == errno.ENOTCONN:  # somebody else's dead mount, or ours without an entry
             hint = "a mount there is dead: run `plyfs doctor`"
         raise not_a_workspace(f"{path}: {error.strerror}", hint) from None
     if not stat.S_ISDIR(status.st_mode):
@@ -57,10 +60,10 @@ def check(workspace: str, mountpoint: str | None, home: str, registry: Registry)
 
 def check_place(workspace: str, home: str) -> None:
     """The root, the home directory, whatever holds it, and the store are no workspaces."""
-    if workspace == "/":
-        raise not_a_workspace("/ cannot be a workspace", "choose the directory of one project")
+    if os.path.dirname(workspace) == workspace:
+        raise not_a_workspace(f"{workspace} cannot be a workspace", "choose the directory of one project")
     user_home = os.path.realpath(os.path.expanduser("~"))
-    if user_home != "/" and is_below(user_home, workspace):
+    if os.path.dirname(user_home) != user_home and is_below(user_home, workspace):
         raise not_a_workspace(
             f"{workspace} cannot be a workspace: it is, or holds, your home directory {user_home}",
             "choose the directory of one project below it",
@@ -116,7 +119,7 @@ def check_kind(path: str, mounted: list[Mount]) -> None:
 
 def check_access(point: str) -> None:
     """What fusermount3 would refuse, and what writing the tree back would meet at the end."""
-    if os.geteuid() == 0:
+    if user_id() == 0:
         return
     status = os.stat(point)
     if not os.access(point, os.R_OK | os.W_OK | os.X_OK):
@@ -124,7 +127,7 @@ def check_access(point: str) -> None:
             f"{point} is not yours to write (owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o})",
             "choose a directory that you may write, or change its owner",
         )
-    if status.st_mode & stat.S_ISVTX and status.st_uid != os.geteuid():
+    if status.st_mode & stat.S_ISVTX and status.st_uid != user_id():
         raise not_a_workspace(f"{point} is sticky and user {status.st_uid}'s", "choose a directory of your own")
 
 
@@ -150,6 +153,8 @@ def mount_over(path: str, among: list[Mount]) -> Mount | None:
 
 def check_fuse(really: bool = False) -> None:
     """Raise PlyfsError unless this machine lets this user mount; ``really`` tries it, on a directory made for that."""
+    if sys.platform != "linux":
+        raise PlyfsError("no_fuse", "plyfs speaks to no FUSE but that of Linux", "use --mode scan")
     if not os.path.exists("/dev/fuse"):
         raise PlyfsError(
             "no_fuse",
@@ -164,7 +169,7 @@ def check_fuse(really: bool = False) -> None:
             f"/dev/fuse cannot be opened: {error.strerror}",
             "`chmod 666 /dev/fuse` as root; in a container, pass --device /dev/fuse and --cap-add SYS_ADMIN",
         ) from None
-    if os.geteuid() != 0 and shutil.which("fusermount3") is None:
+    if user_id() != 0 and shutil.which("fusermount3") is None:
         raise PlyfsError(
             "no_fuse",
             "there is no fusermount3 to mount with as an ordinary user",

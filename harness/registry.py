@@ -10,13 +10,13 @@ whose claim is free belongs to a dead one; whoever starts or mends holds ``Claim
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import sys
 
 from harness import quick_json
+from harness.endpoint import Endpoint
 from harness.failure import PlyfsError
+from harness.systems import IS_WINDOWS, let_go, lock, user_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ ENTRY_VERSION = 1
 SOCKET_PATH_MAX = 100
 """Longest socket path in bytes that every system takes (the limit is 104 to 108)."""
 LINKS_MAX = 40
+
+_CLOEXEC = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 def home_directory(environment: Mapping[str, str] = os.environ) -> str:
@@ -71,7 +73,9 @@ def process_start(pid: int) -> str | None:
 class Entry:
     """One served workspace. ``request`` is what it was asked to serve, so that it can be asked again after a crash."""
 
-    __slots__ = ("channel", "mode", "mountpoint", "pid", "request", "socket", "start_time", "state", "workspace")
+    __slots__ = (
+        *("channel", "mode", "mountpoint", "pid", "request", "socket", "start_time", "state", "token", "workspace"),
+    )
 
     def __init__(
         self,
@@ -84,10 +88,12 @@ class Entry:
         channel: str | None,
         state: str,
         request: dict[str, object],
+        token: str | None = None,
     ) -> None:
         self.workspace = workspace
         self.mountpoint = mountpoint
         self.socket = socket
+        self.token = token
         self.pid = pid
         self.start_time = start_time
         self.mode = mode
@@ -110,6 +116,11 @@ class Entry:
             return cls(**fields)
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where its daemon listens."""
+        return Endpoint(self.socket, self.token)
 
     def is_alive(self) -> bool:
         """True while the process that wrote this entry lives."""
@@ -139,7 +150,7 @@ class Registry:
         top = os.environ.get("XDG_RUNTIME_DIR", "")
         if not top or len(os.fsencode(top)) > 50:
             top = "/tmp"
-        return os.path.join(top, f"plyfs-{os.geteuid()}", f"{key_of(path)}.sock")
+        return os.path.join(top, f"plyfs-{user_id()}", f"{key_of(path)}.sock")
 
     def read(self, path: str) -> Entry | None:
         """The entry whose workspace or mount point is ``path``."""
@@ -169,6 +180,8 @@ class Registry:
         """
         if not os.path.isdir(self.directory):
             return None
+        if IS_WINDOWS:
+            return self._find_by_real_path(path)
         absolute = path if path.startswith("/") else os.path.join(current_directory(), path)
         waiting = [part for part in absolute.split("/") if part not in ("", ".")][::-1]
         done = "/"
@@ -198,6 +211,17 @@ class Registry:
                 done = "/"
         return None
 
+    def _find_by_real_path(self, path: str) -> Entry | None:
+        """As ``find``, where no mount can hang, and a path has many spellings."""
+        step = os.path.realpath(path)
+        found = None
+        while True:
+            found = self.read(step) or found
+            above = os.path.dirname(step)
+            if above == step:
+                return found
+            step = above
+
     def all(self) -> list[Entry]:
         """Every entry, in the order of the workspaces' paths."""
         found: dict[str, Entry] = {}
@@ -220,7 +244,7 @@ class Registry:
         for path in {entry.workspace, entry.mountpoint or entry.workspace}:
             file_path = self.path(path, "json")
             temporary = f"{file_path}.{os.getpid()}.new"
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _CLOEXEC, 0o600)
             with open(descriptor, "wb") as file:
                 file.write(data)
             os.replace(temporary, file_path)
@@ -231,8 +255,8 @@ class Registry:
             current = self.read(path)
             if current is not None and (current.pid, current.start_time) == (entry.pid, entry.start_time):
                 unlink_if_there(self.path(path, "json"))
-        if self.read(entry.workspace) is None:
-            unlink_if_there(entry.socket)
+        if self.read(entry.workspace) is None and entry.endpoint.path is not None:
+            unlink_if_there(entry.endpoint.path)
 
 
 def _leaves(waiting: list[str]) -> bool:
@@ -266,13 +290,13 @@ class Claim:
     def acquire(self, wait: bool = False) -> bool:
         """Take it; False if another holds it and not ``wait``."""
         while True:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | _CLOEXEC, 0o600)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except OSError as error:
-                os.close(descriptor)
-                if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                if not lock(descriptor, wait):
+                    os.close(descriptor)
                     return False
+            except OSError:
+                os.close(descriptor)
                 raise
             # The holder before us unlinks the file as it lets go: then this lock is on nothing.
             if _same_file(descriptor, self._path):
@@ -283,8 +307,7 @@ class Claim:
     def release(self) -> None:
         """Let it go, and leave no file behind."""
         if self._descriptor >= 0:
-            unlink_if_there(self._path)
-            os.close(self._descriptor)
+            let_go(self._path, self._descriptor)
             self._descriptor = -1
 
     def __enter__(self) -> Claim:
@@ -312,19 +335,19 @@ def create_private(directory: str) -> None:
     except FileExistsError:
         pass
     status = os.lstat(directory)
-    if status.st_mode & 0o170000 != 0o040000 or status.st_uid != os.geteuid():
+    if status.st_mode & 0o170000 != 0o040000 or status.st_uid != user_id():
         raise PlyfsError(
             "failed",
             f"{directory} is not a directory of this user's",
             "another user or program has put it there: remove it, or set PLYFS_HOME to a directory of your own",
         )
-    if status.st_mode & 0o077:
+    if status.st_mode & 0o077 and not IS_WINDOWS:
         os.chmod(directory, 0o700)
 
 
 def is_below(path: str, directory: str) -> bool:
     """True if ``path`` is ``directory`` or lies in it. Both absolute and normal; nothing is looked at."""
-    return path == directory or path.startswith(directory if directory == "/" else directory + "/")
+    return path == directory or path.startswith(directory if directory.endswith(os.sep) else directory + os.sep)
 
 
 def unlink_if_there(path: str) -> None:

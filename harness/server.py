@@ -9,8 +9,8 @@ Calls run in the worker thread if they are short, else in a thread of trio's; ``
 
 from __future__ import annotations
 
+import hmac
 import logging
-import os
 import socket
 import struct
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
-from harness import language, messages
+from harness import endpoint, language, messages, systems
 from harness.dispatch import is_short
 from harness.failure import PlyfsError
 from harness.worker import Worker
@@ -26,6 +26,7 @@ from vfs.workspace import StatusResult
 
 if TYPE_CHECKING:
     from harness.dispatch import Dispatcher
+    from harness.endpoint import Endpoint
     from harness.events import Events, Subscription
     from harness.language import Catalogue
     from vfs.workspace import UnmountResult
@@ -39,26 +40,15 @@ DRAIN_SECONDS = 10.0
 """How long a stopping daemon lets clients take the answers to what they had asked."""
 
 
-def listen(path: str) -> trio.SocketListener:
-    """A listener at ``path``, for this user alone. Its directory must be private; a socket left there is replaced."""
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
-    plain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    try:
-        plain.bind(path)
-        os.chmod(path, 0o600)
-        plain.listen(64)
-    except BaseException:
-        plain.close()
-        raise
-    return trio.SocketListener(trio.socket.from_stdlib_socket(plain))
+def listen(path: str) -> tuple[trio.SocketListener, Endpoint]:
+    """A listener at ``path``, or where that cannot be; see ``endpoint.listen``."""
+    made, where = endpoint.listen(path)
+    return trio.SocketListener(trio.socket.from_stdlib_socket(socket.socket(fileno=made.detach()))), where
 
 
 def peer_uid(stream: trio.SocketStream) -> int | None:
-    """The user at the other end; None where the system does not tell, and the 0700 directory alone protects."""
-    if not hasattr(socket, "SO_PEERCRED"):
+    """The user at the other end; None where the system does not tell, and the 0700 directory or a token protects."""
+    if not hasattr(socket, "SO_PEERCRED") or stream.socket.family != socket.AF_UNIX:
         return None
     credentials = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
     assert isinstance(credentials, bytes)
@@ -98,8 +88,11 @@ class Lines:
 class Server:
     """Serves one workspace's socket."""
 
-    def __init__(self, dispatcher: Dispatcher, events: Events, hello: messages.HelloResult) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, events: Events, hello: messages.HelloResult, token: str | None = None
+    ) -> None:
         self._dispatcher = dispatcher
+        self._token = token
         self._events = events
         self._hello = hello
         self._worker = Worker("plyfs-calls")
@@ -148,7 +141,7 @@ class Server:
         try:
             async with stream:
                 uid = peer_uid(stream)
-                if uid not in (None, 0, os.geteuid()):
+                if uid not in (None, 0, systems.user_id()):
                     failure = PlyfsError("denied", "this socket belongs to another user")
                 elif self._connections > CONNECTIONS_MAX:
                     failure = PlyfsError("too_many", f"{CONNECTIONS_MAX} clients are connected", "close some of them")
@@ -170,6 +163,7 @@ class Server:
             request = messages.parse_request(line)
             request_id = request.id
             params = messages.parse_params(request)
+            self._admit(params, connection)
             match params:
                 case messages.Hello():
                     if params.language is not None:
@@ -199,6 +193,15 @@ class Server:
             if connection.catalogue is not None:
                 failure = failure.translated(connection.catalogue.told)
             return messages.error_line(request_id, failure)
+
+    def _admit(self, params: messages.Params, connection: Connection) -> None:
+        """Raise PlyfsError if the client has not said what it must know."""
+        if self._token is None or connection.is_admitted:
+            return
+        said = params.token if isinstance(params, messages.Hello) else None
+        if said is None or not hmac.compare_digest(said.encode(), self._token.encode()):
+            raise PlyfsError("denied", "this port answers those alone that say its token in `hello`")
+        connection.is_admitted = True
 
     async def _unmount(self, request_id: messages.RequestId, params: messages.Params) -> tuple[object, bytes]:
         self._unmounting += 1
@@ -265,6 +268,7 @@ class Connection:
         self._subscription: Subscription | None = None
         self.catalogue: Catalogue | None = None
         """For the language that the client has asked for."""
+        self.is_admitted = False
 
     async def run(self) -> None:
         """Answer request after request until the client goes."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import sys
 import time
 from collections.abc import Callable
@@ -31,6 +32,9 @@ READ_FLAGS = os.O_RDONLY | _CLOEXEC
 CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | _CLOEXEC
 APPEND_FLAGS = os.O_RDWR | os.O_APPEND | _CLOEXEC
 LOCK_FLAGS = os.O_RDWR | os.O_CREAT | _CLOEXEC
+
+_ALWAYS = stat.S_IWRITE if sys.platform == "win32" else 0
+"""Windows removes and replaces no file that is read-only."""
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -104,7 +108,7 @@ class Disk:
     @_typed
     def create(self, path: bytes, mode: int = PRIVATE_FILE) -> int:
         """A descriptor of a new empty file, open for reading and writing. Raises FileExistsError."""
-        return os.open(path, CREATE_FLAGS, mode)
+        return os.open(path, CREATE_FLAGS, mode | _ALWAYS)
 
     @_typed
     def open_append(self, path: bytes) -> int:
@@ -178,7 +182,7 @@ class Disk:
     @_typed
     def chmod(self, path: bytes, mode: int, dir_fd: int | None = None) -> None:
         """Set the permission bits of a file or directory that is not a symbolic link."""
-        os.chmod(path, mode, dir_fd=dir_fd)
+        os.chmod(path, mode | _ALWAYS, dir_fd=dir_fd)
 
     @_typed
     def touch(self, path: bytes) -> None:

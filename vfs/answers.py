@@ -7,6 +7,7 @@ person is understood. Does not own which tree that is, nor whether anything may 
 from __future__ import annotations
 
 import os
+import posixpath
 import stat
 import threading
 import time
@@ -52,10 +53,15 @@ def log_rows(history: History, head: str, session: str | None) -> list[LogRow]:
     ]
 
 
+def slashed(path: bytes) -> bytes:
+    """``path`` with slashes between its names, as the store has it on every system."""
+    return path.replace(os.sep.encode(), b"/")
+
+
 def inside(path: str, *tops: bytes) -> bytes:
     """``path``, absolute below one of ``tops`` or relative, as a path in the workspace. Raises WorkspaceError."""
-    name = os.path.normpath(os.fsencode(path)) if path else b""
-    for top in tops:
+    name = posixpath.normpath(slashed(os.fsencode(path))) if path else b""
+    for top in map(slashed, tops):
         if name == top or name.startswith(top + b"/"):
             name = name[len(top) :].lstrip(b"/")
     if name.startswith((b"/", b"../")) or name == b"..":

@@ -69,7 +69,7 @@ def catch_up(home: Home, store: WorkspaceStore, base_fd: int, notes: list[str]) 
             os.unlink(store.journal_path(epoch))
         notes.append("an apply that had been interrupted was finished")
     finish(home, store, host, base_fd, applied)
-    apply.open_attic(host, store.attic_dir)
+    host.open_attic(store.attic_dir)
     if head is not None and not store.epochs() and head.head == head.base:
         found = absence.look(home, store, host, head, time.time_ns())
         if found is not None:
@@ -187,7 +187,7 @@ def finish(home: Home, store: WorkspaceStore, host: Host, base_fd: int, applied:
 
     def remember() -> None:
         if applied is not None:
-            apply.open_attic(host, store.attic_dir)
+            host.open_attic(store.attic_dir)
             absence.applied(home, store, host, applied)
 
     apply.finish(work_dir(store), base_fd, store.attic_dir, remember=remember)
@@ -309,7 +309,7 @@ def _keep_conflicts(home: Home, store: WorkspaceStore, host: Host, head: Head, a
     layer = applied.inverse
     with home.objects.sealing():
         if applied.found:
-            apply.open_attic(host, store.attic_dir)
+            host.open_attic(store.attic_dir)
             inverse = View.load(home.pages, host, home.objects, layer)
             layer = found_layer(inverse, applied.found, host, home.pages, home.objects)
         made = store.history.begin(

@@ -18,7 +18,6 @@ from store.history import Head
 from store.home import Home, WorkspaceIdentity, WorkspaceStore
 from store.lock import Lock
 from store.refs import CheckpointId, LayerRef
-from vfs.apply.whole import open_attic
 from vfs.live.core import Core
 from vfs.live.folding import fold
 from vfs.live.inode import FIRST_NEW_INO
@@ -60,7 +59,7 @@ def open_workspace_tree(
 ) -> Opened:
     """Bring back the tree. Raises StoreError; then nothing has been changed."""
     host = Host({0: base_fd})
-    open_attic(host, store.attic_dir)
+    host.open_attic(store.attic_dir)
     translations = Translations(home, store)
     translations.begin()
     roots = Roots(home.objects, home.pages, host, store.history, store.generations, translations)

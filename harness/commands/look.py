@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 
 from harness.failure import PlyfsError
 from harness.registry import TYPE_CHECKING
@@ -46,7 +47,8 @@ def named(what: str) -> tuple[str, str | None]:
         raise PlyfsError("usage", f"{what!r} names no checkpoint", "put an id, a label, @ or base before the colon")
     if not colon:
         return checkpoint, None
-    path = os.path.normpath(path.strip("/")) if path.strip("/") else ""
+    path = path.replace(os.sep, "/").strip("/")
+    path = posixpath.normpath(path) if path else ""
     if path == ".." or path.startswith("../"):
         raise PlyfsError("usage", f"{what!r} leads out of the workspace", "give a path from its top")
     return checkpoint, "" if path == "." else path

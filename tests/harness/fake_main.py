@@ -14,7 +14,7 @@ from harness import launch
 def main() -> int:
     launch.ENTRY = os.path.abspath(__file__)
     if sys.argv[1:2] == ["daemon"]:
-        from harness.__main__ import detach
+        from harness.systems import detach
 
         detach()
         from harness.daemon import main as daemon_main

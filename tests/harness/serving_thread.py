@@ -24,8 +24,7 @@ class ServerThread:
         self._directory = tempfile.mkdtemp(prefix="ply-")
         self.path = os.path.join(self._directory, "s")
         self.events = Events()
-        hello = messages.HelloResult(messages.PROTOCOL_VERSION, "test", os.getpid(), "/ws", "/ws", [*messages.METHODS])
-        self.server = Server(Dispatcher(workspace), self.events, hello)
+        self._workspace = workspace
         self._ready = threading.Event()
         self._thread = threading.Thread(target=trio.run, args=(self._main,))
         self._thread.start()
@@ -34,9 +33,12 @@ class ServerThread:
     async def _main(self) -> None:
         self.events.attach()
         self._token = trio.lowlevel.current_trio_token()
+        listener, self.endpoint = listen(self.path)
+        hello = messages.HelloResult(messages.PROTOCOL_VERSION, "test", os.getpid(), "/ws", "/ws", [*messages.METHODS])
+        self.server = Server(Dispatcher(self._workspace), self.events, hello, self.endpoint.token)
         async with trio.open_nursery() as nursery:
             self._scope = nursery.cancel_scope
-            nursery.start_soon(self.server.serve, listen(self.path))
+            nursery.start_soon(self.server.serve, listener)
             self._ready.set()
 
     def drain(self) -> None:
@@ -50,11 +52,12 @@ class ServerThread:
             pass
         self._thread.join(20)
         assert not self._thread.is_alive()
-        os.unlink(self.path)
+        if self.endpoint.path is not None:
+            os.unlink(self.endpoint.path)
         os.rmdir(self._directory)
 
     def client(self) -> Client:
-        return Client(self.path)
+        return Client(self.endpoint)
 
     def raw(self) -> Raw:
         return Raw(self.path)

@@ -14,12 +14,13 @@ import pytest
 
 from harness import client as client_module
 from harness.client import Client, DaemonDiedError, NoDaemonError
+from harness.endpoint import Endpoint
 from harness.failure import PlyfsError
 from tests.harness.serving_thread import ServerThread
 
 
 @contextmanager
-def server(path: Path, behave: Callable[[socket.socket, int], None]) -> Iterator[str]:
+def server(path: Path, behave: Callable[[socket.socket, int], None]) -> Iterator[Endpoint]:
     """A server that does ``behave(connection, number)`` with each connection."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
@@ -37,7 +38,7 @@ def server(path: Path, behave: Callable[[socket.socket, int], None]) -> Iterator
 
     threading.Thread(target=run, daemon=True).start()
     try:
-        yield str(path)
+        yield Endpoint(str(path))
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
@@ -52,12 +53,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nobody_there(tmp_path: Path) -> None:
     for path in ("nothing", "nothing/below"):
         with pytest.raises(NoDaemonError) as caught:
-            Client(str(tmp_path / path))
+            Client(Endpoint(str(tmp_path / path)))
         assert "doctor" in caught.value.hint
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "dead"))
     with pytest.raises(NoDaemonError):
-        Client(str(tmp_path / "dead"))
+        Client(Endpoint(str(tmp_path / "dead")))
 
 
 @pytest.mark.parametrize("said", [b"", b'{"id":1,"resu'])
@@ -67,8 +68,8 @@ def test_it_dies_in_the_middle(tmp_path: Path, said: bytes) -> None:
         connection.sendall(said)
         connection.close()
 
-    with server(tmp_path / "s", behave) as path, pytest.raises(DaemonDiedError) as caught:
-        Client(path).call("status")
+    with server(tmp_path / "s", behave) as endpoint, pytest.raises(DaemonDiedError) as caught:
+        Client(endpoint).call("status")
     assert caught.value.code == "daemon_died"
 
 
@@ -79,18 +80,18 @@ def test_it_talks_nonsense(tmp_path: Path, said: bytes) -> None:
     def behave(connection: socket.socket, number: int) -> None:
         connection.sendall(said)
 
-    with server(tmp_path / "s", behave) as path, pytest.raises(PlyfsError) as caught:
-        Client(path).call("status")
+    with server(tmp_path / "s", behave) as endpoint, pytest.raises(PlyfsError) as caught:
+        Client(endpoint).call("status")
     assert caught.value.code == "protocol"
 
 
 @pytest.mark.usefixtures("impatient")
 def test_it_falls_silent(tmp_path: Path) -> None:
     kept = []
-    with server(tmp_path / "s", lambda connection, number: kept.append(connection)) as path:
+    with server(tmp_path / "s", lambda connection, number: kept.append(connection)) as endpoint:
         started = time.monotonic()
         with pytest.raises(PlyfsError) as caught:
-            Client(path).call("status")
+            Client(endpoint).call("status")
     assert caught.value.code == "daemon_silent"
     assert time.monotonic() - started < 3
 
@@ -109,7 +110,7 @@ def test_it_does_not_even_accept(tmp_path: Path) -> None:
     held = []
     with pytest.raises(PlyfsError) as caught:
         for _ in range(4):
-            one = Client(str(tmp_path / "s"), timeout=0.2)
+            one = Client(Endpoint(str(tmp_path / "s")), timeout=0.2)
             held.append(one)
             one.call("hello")
     assert caught.value.code in ("daemon_silent", "failed")

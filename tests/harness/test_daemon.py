@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from harness.client import Client, DaemonDiedError
+from harness.endpoint import Endpoint
 from harness.registry import Registry, process_start
 from tests.harness.conftest import FakePlyfs, until
 from tests.served import Served
@@ -106,7 +107,7 @@ def test_killed_in_the_middle_of_a_request(workspace: Served, directory: Path) -
 
     def ask() -> None:
         try:
-            Client(mounted["socket"]).call("diff")
+            Client(Endpoint(mounted["socket"])).call("diff")
         except DaemonDiedError as error:
             failed.append(error)
 
@@ -171,7 +172,7 @@ def test_a_frozen_daemon_is_told_of(workspace: Served, monkeypatch: pytest.Monke
     os.kill(mounted["pid"], signal.SIGSTOP)
     try:
         with pytest.raises(PlyfsError) as caught:
-            Client(mounted["socket"]).call("status")
+            Client(Endpoint(mounted["socket"])).call("status")
     finally:
         os.kill(mounted["pid"], signal.SIGCONT)
     assert caught.value.code == "daemon_silent"
@@ -225,7 +226,7 @@ def test_the_log_rotates(workspace: Served, plyfs: FakePlyfs, directory: Path) -
     path.write_text("[log]\nmax_bytes = 10000\nfiles = 2\n")
     workspace.mount()
     (directory / ".broken").write_text("")
-    client = Client(registry(plyfs).socket_path(str(directory)))
+    client = Client(Endpoint(registry(plyfs).socket_path(str(directory))))
     for _ in range(40):
         with pytest.raises(Exception, match="a bug"):
             client.call("drift")

@@ -300,7 +300,7 @@ def test_what_other_programs_can_follow(ws: Served) -> None:
     """Everything that happens is told as it happens, and after each move ``status`` says what is possible now."""
     entry = Registry(str(ws.plyfs.home / "run")).read(str(ws.path))
     assert entry is not None
-    listener, client = Client(entry.socket), Client(entry.socket)
+    listener, client = Client(entry.endpoint), Client(entry.endpoint)
     got: queue.Queue[dict[str, Any]] = queue.Queue()
     subscribed = threading.Event()
 

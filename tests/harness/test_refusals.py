@@ -142,6 +142,9 @@ def test_access(request: pytest.FixtureRequest) -> None:
 
 
 def test_no_fuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    refused(refusals.check_fuse, "no_fuse", "no FUSE but that of Linux")
+    monkeypatch.undo()
     monkeypatch.setattr(os.path, "exists", lambda path: False)
     refused(refusals.check_fuse, "no_fuse", "no /dev/fuse")
     monkeypatch.setattr(os.path, "exists", lambda path: True)
@@ -154,6 +157,6 @@ def test_no_fuse(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(os.path, "exists", lambda path: True)
     monkeypatch.setattr(os, "open", lambda path, flags: os.dup(0))
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(refusals, "user_id", lambda: 1000)
     monkeypatch.setenv("PATH", "/nowhere")
     refused(refusals.check_fuse, "no_fuse", "no fusermount3")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness import messages, server
+from harness import endpoint, messages, server
 from harness.client import Client, DaemonDiedError
+from harness.endpoint import Endpoint
 from harness.failure import PlyfsError
 from tests.fakes.workspace import FakeWorkspace
 from tests.harness.serving_thread import ServerThread
@@ -290,7 +294,7 @@ def test_a_socket_left_behind_is_replaced(fake: FakeWorkspace, tmp_path: Path) -
         old.bind(path)
     thread = ServerThread(fake)
     os.replace(thread.path, path)
-    assert Client(path).call("hello")
+    assert Client(Endpoint(path)).call("hello")
     os.replace(path, thread.path)
     thread.close()
 
@@ -319,3 +323,74 @@ def test_a_connection_in_another_language(served: ServerThread) -> None:
         chinese.call("dance")
     chinese.close()
     other.close()
+
+
+@pytest.fixture
+def port(fake: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerThread]:
+    """Served where there are no sockets in the file system."""
+    monkeypatch.setattr(endpoint, "LOCAL_SOCKETS", False)
+    thread = ServerThread(fake)
+    yield thread
+    thread.close()
+
+
+def test_a_port_answers_who_knows_its_token(port: ServerThread, directory: Path) -> None:
+    assert port.endpoint.path is None
+    client = port.client()
+    (directory / "a").write_text("1")
+    made = client.call("checkpoint")
+    assert made["changed"] == 1
+    assert client.call("status")["head"] == made["id"]
+
+
+@pytest.mark.parametrize("said", ["", '{"id":1,"method":"hello"}', '{"id":1,"method":"hello","params":{"token":"0"}}'])
+def test_a_port_answers_nobody_else(port: ServerThread, said: str) -> None:
+    number = int(port.endpoint.address.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", number), timeout=20) as raw:
+        raw.sendall(said.encode() + b'\n{"id":2,"method":"log"}\n{"id":3,"method":"subscribe"}\n')
+        lines = raw.makefile()
+        answers = [json.loads(lines.readline()) for _ in range(3 if said else 2)]
+        assert {answer["error"]["code"] for answer in answers} == {"denied"}
+
+
+def test_a_port_that_another_has_got_meanwhile_is_no_daemon() -> None:
+    for token in ("0" * 64, None):
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            where = f"127.0.0.1:{other.getsockname()[1]}"
+
+            def answer(listener: socket.socket = other) -> None:
+                connection, _ = listener.accept()
+                connection.recv(100)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                connection.close()
+
+            thread = threading.Thread(target=answer)
+            thread.start()
+            with pytest.raises(PlyfsError) as caught:
+                Client(Endpoint(where, token)).call("status")
+            thread.join()
+            assert caught.value.code == ("protocol" if token is None else "daemon_gone")
+
+
+def test_a_file_system_without_sockets_gets_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Without:
+        """bind(2) as FAT answers it."""
+
+        def __init__(self, family: int, kind: int) -> None:
+            self._real = real(family, kind)
+            self._family = family
+
+        def bind(self, where: object) -> None:
+            if self._family == socket.AF_UNIX:
+                raise PermissionError(errno.EPERM, "Operation not permitted")
+            self._real.bind(where)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._real, name)
+
+    real = endpoint._socket.socket
+    monkeypatch.setattr(endpoint._socket, "socket", Without)
+    made, where = endpoint.listen(str(tmp_path / "s"))
+    assert where.path is None
+    assert len(where.token or "") == 64
+    made.close()

@@ -32,6 +32,7 @@ NO_MESSAGE = {
     "ermission denied": "looked for in what fusermount3 says",
     "Operation not permitted": "looked for in what fusermount3 says",
     "too many FUSE filesystems": "looked for in what fusermount3 says",
+    "for Windows alone": "why a module cannot be imported",
     "plyfs {}": "a name",
     "plyfs {}\n": "the version",
     "Oh My Pi": "a name",

@@ -6,7 +6,7 @@ import os
 
 from tests.vfs.overlay import World
 from vfs.apply.effects import Effects
-from vfs.apply.whole import Applied, apply, finish, open_attic
+from vfs.apply.whole import Applied, apply, finish
 from vfs.trees.translate import Step
 from vfs.trees.view import View
 
@@ -38,7 +38,7 @@ def run(world: World, view: View, effects=None, **options) -> Applied | None:
     applied = apply(view, world.host, world.contents, world.objects, work, attic, effects=effects, **options)
     if applied is not None:
         finish(work, world.base_fd, attic, effects)
-        open_attic(world.host, attic)
+        world.host.open_attic(attic)
     return applied
 
 

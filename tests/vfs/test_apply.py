@@ -20,7 +20,7 @@ from store.refs import BlobRef
 from tests.vfs.applying import Crash, Stopping, paths, run, step_of
 from tests.vfs.overlay import Overlay, World, assert_same, random_base, random_change, snapshot, snapshot_of
 from vfs.apply.effects import Effects
-from vfs.apply.whole import apply, finish, open_attic, plan_apply, resume
+from vfs.apply.whole import apply, finish, plan_apply, resume
 from vfs.trees.diff import differences
 from vfs.trees.translate import translate
 from vfs.trees.view import View
@@ -510,7 +510,7 @@ def crash_everywhere(tmp_path, attics) -> int:
         assert os.listdir(world.work) == []
         if real != was or finished:
             assert_same(real, expected)
-            open_attic(world.host, attic)
+            world.host.open_attic(attic)
             if result is not None:
                 committed.add(allowed)
                 step = step_of(world, view, result)

@@ -15,7 +15,7 @@ from tests.vfs.applying import paths, run, step_of
 from tests.vfs.overlay import Overlay, World
 from vfs.apply.effects import Effects
 from vfs.apply.found import found_layer
-from vfs.apply.whole import apply, finish, is_committed, open_attic
+from vfs.apply.whole import apply, finish, is_committed
 from vfs.base import outside
 from vfs.base.known import remember
 from vfs.errors import FsError
@@ -156,7 +156,7 @@ def meddle(world, victim, act, at):
         assert not [name for name in os.listdir(world.base) if name.startswith(".plyfs")]
         assert act is os.unlink or victim in marked(world.base)
         return at
-    open_attic(world.host, attic)
+    world.host.open_attic(attic)
     inverse = View.load(world.pages, world.host, world.objects, applied.inverse)
     remembered = []
 

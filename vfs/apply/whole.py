@@ -141,7 +141,7 @@ def apply(
 
     ``work`` is the directory of the apply's record, ``attic_dir`` the workspace's attic. Raises NoSpaceError, FsError
     or DamagedError with nothing changed, or, once committed, NoSpaceError or OSError: then ``resume`` goes on.
-    After success: record the generation, then call ``finish``, then ``open_attic``.
+    After success: record the generation, then call ``finish``, then ``Host.open_attic``.
     """
     effects = effects or Effects()
     began_ns = _now_ns(attic_dir)
@@ -293,11 +293,3 @@ def finish(
         Runner(plan, grounds, record, effects).finish(remember)
     finally:
         grounds.close()
-
-
-def open_attic(host: Host, attic_dir: bytes) -> None:
-    """Let ``host`` read every folder of the attic that it does not know yet. The descriptors stay open."""
-    for name in os.listdir(attic_dir):
-        if name.isdigit() and not host.has_tree(int(name)):
-            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-            host.add_tree(int(name), os.open(os.path.join(attic_dir, name), flags))

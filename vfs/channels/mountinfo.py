@@ -71,8 +71,11 @@ def parse(text: bytes) -> list[Mount]:
 
 
 def mounts() -> list[Mount]:
-    """All mounts of this process's mount namespace."""
-    return parse(Path(MOUNTINFO).read_bytes())
+    """All mounts of this process's mount namespace; none where the system has no such table, as all but Linux."""
+    try:
+        return parse(Path(MOUNTINFO).read_bytes())
+    except FileNotFoundError:
+        return []
 
 
 def mount_at(point: bytes) -> Mount | None:

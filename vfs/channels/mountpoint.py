@@ -19,6 +19,7 @@ import time
 from typing import Literal
 
 from vfs.channels import mountinfo
+from vfs.libc import libc
 from vfs.workspace import ConflictError, RefusedError
 
 DEVICE = "/dev/fuse"
@@ -32,8 +33,6 @@ UMOUNT_NOFOLLOW = 8
 FUSERMOUNT_SECONDS = 20.0
 
 State = Literal["absent", "alive", "dead", "unresponsive"]
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class MountError(RefusedError):
@@ -70,7 +69,7 @@ def _mount_as_root(point: bytes, allow_other: bool) -> int:
     if allow_other:
         options += ",allow_other"
     arguments = (SOURCE.encode(), point, mountinfo.FUSE_TYPE, MS_NOSUID | MS_NODEV, options.encode())
-    if _libc.mount(*arguments[:3], ctypes.c_ulong(arguments[3]), arguments[4]) == 0:
+    if libc.mount(*arguments[:3], ctypes.c_ulong(arguments[3]), arguments[4]) == 0:
         return fd
     number = ctypes.get_errno()
     os.close(fd)
@@ -164,7 +163,7 @@ def _unmount(point: bytes, lazy: bool) -> None:
         raise MountError(f"another file system ({kind}) is mounted at {os.fsdecode(point)}", "unmount that first")
     if os.geteuid() == 0:
         flags = UMOUNT_NOFOLLOW | (MNT_DETACH if lazy else 0)
-        if _libc.umount2(point, flags) == 0:
+        if libc.umount2(point, flags) == 0:
             return
         number = ctypes.get_errno()
         said = os.strerror(number)

@@ -61,7 +61,7 @@ class Opening:
         self._from_mount = False
         scan_dir = os.path.join(store.path, b"scan")
         host = Host({0: top} if isinstance(top, int) else {})
-        _open_attic(host, store.attic_dir)
+        host.open_attic(store.attic_dir)
         roots = Roots(home.objects, home.pages, host, store.history, store.generations)
         targets = Targets(home.objects, home.pages, host, store.history, roots, Reader(platform, home.objects))
         files = (
@@ -103,7 +103,7 @@ class Opening:
                 from vfs.leaving import catch_up
 
                 catch_up(home, store, timeline.top, self._notes)
-                _open_attic(timeline.host, store.attic_dir)
+                timeline.host.open_attic(store.attic_dir)
                 head = history.read_head()
         with home.objects.sealing():
             present = timeline.scanner.run(store.generations.current + self._from_mount)
@@ -236,13 +236,3 @@ class Opening:
             self._notes.append(f"{os.fsdecode(path)} is not captured: {why}")
         if len(rest) > SHOWN:
             self._notes.append(f"{len(rest) - SHOWN} more paths are not captured")
-
-
-def _open_attic(host: Host, attic_dir: bytes) -> None:
-    """Let ``host`` read what unmounts displaced. Where nothing was ever mounted, nothing of mounting is loaded: not
-    every system that can be scanned has what that needs.
-    """
-    if os.listdir(attic_dir):
-        from vfs.apply.whole import open_attic
-
-        open_attic(host, attic_dir)

@@ -20,6 +20,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from store.format import Attributes
 from vfs import xattrs
+from vfs.scan import changetime
 
 T = TypeVar("T")
 
@@ -57,6 +58,8 @@ class Platform(Protocol):
     def stat_directory(self, at: Handle) -> os.stat_result: ...
 
     def stat(self, at: Handle, name: str) -> os.stat_result: ...
+
+    def stat_open(self, fd: int) -> os.stat_result: ...
 
     def open_file(self, at: Handle, name: str) -> int: ...
 
@@ -122,6 +125,10 @@ class Posix:
     def stat(self, at: Handle, name: str) -> os.stat_result:
         """lstat(2) of ``name`` in ``at``."""
         return os.stat(name, dir_fd=_fd(at), follow_symlinks=False)
+
+    def stat_open(self, fd: int) -> os.stat_result:
+        """fstat(2) of an open file."""
+        return os.fstat(fd)
 
     def open_file(self, at: Handle, name: str) -> int:
         """A descriptor for reading; does not wait for a FIFO's writer."""
@@ -267,11 +274,15 @@ class Paths:
 
     def stat_directory(self, at: Handle) -> os.stat_result:
         """The directory itself."""
-        return os.lstat(self._path(at, ""))
+        return changetime.lstat(self._path(at, ""))
 
     def stat(self, at: Handle, name: str) -> os.stat_result:
         """lstat of ``name`` in ``at``."""
-        return os.lstat(self._path(at, name))
+        return changetime.lstat(self._path(at, name))
+
+    def stat_open(self, fd: int) -> os.stat_result:
+        """fstat of an open file."""
+        return changetime.fstat(fd)
 
     def open_file(self, at: Handle, name: str) -> int:
         """A descriptor for reading."""

@@ -105,12 +105,12 @@ class Reader:
     def _regular(self, at: Handle, name: str, ino: Ino) -> Read:
         fd, closed = self._open(at, name)
         try:
-            before = os.fstat(fd)
+            before = self._platform.stat_open(fd)
             if kind(before) != stat.S_IFREG:
                 raise Unstable(name)
             content = self.content(fd, before)
             looked = now_ns()
-            after = os.fstat(fd)
+            after = self._platform.stat_open(fd)
             if not same_file(before, after):
                 raise Unstable(name)
             attributes = self._attributes(at, name, after, ino, closed)

@@ -75,7 +75,7 @@ class Repositories:
         if git is None:
             return None
         ignore_case, excludes = self._config(top, git)
-        prefix = b"" if top == directory else os.fsencode(os.path.relpath(directory, top))
+        prefix = b"" if top == directory else _relative(directory, top)
         texts = []
         for file in (excludes, os.path.join(_common(git), "info", "exclude")):
             text = None if file is None else _read(file)
@@ -85,7 +85,7 @@ class Repositories:
         for name in prefix.split(b"/") if prefix else ():
             text = _read(os.path.join(above, ".gitignore"), follow=False)
             if text:
-                base = os.fsencode(os.path.relpath(above, top)) + b"/" if above != top else b""
+                base = _relative(above, top) + b"/" if above != top else b""
                 texts.append(RuleText(base, text))
             above = os.path.join(above, os.fsdecode(name))
         record = Repository(path, prefix, ignore_case, tuple(texts))
@@ -193,3 +193,7 @@ def _signature(path: str) -> Signature:
     except OSError:
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _relative(path: str, top: str) -> bytes:
+    return os.fsencode(os.path.relpath(path, top).replace(os.sep, "/"))

@@ -93,7 +93,8 @@ class Walk:
         root = self.index.root
         again = again or root.repo is not context
         root.repo = context
-        if threads <= 1 and not again and not careful and root.attributes is not None:
+        is_settled = root.attributes is not None and not again and not careful
+        if threads <= 1 and is_settled and self._posix:
             self._quickly(root)
             return
         above = Rules(()) if context is None else context.rules

@@ -26,6 +26,7 @@ from store.format import Attributes, Directory, Origin, Original, Regular, Speci
 from store.refs import Ino
 from vfs import xattrs
 from vfs.errors import FsError
+from vfs.libc import libc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -56,9 +57,6 @@ class OpenHow(ctypes.Structure):
     """``struct open_how`` of openat2(2)."""
 
     _fields_ = [("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64)]
-
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Listed(NamedTuple):
@@ -110,6 +108,13 @@ class Host:
     def add_tree(self, tree: int, fd: int) -> None:
         """Make the directory ``fd`` readable as tree number ``tree``."""
         self._trees[tree] = fd
+
+    def open_attic(self, attic_dir: bytes) -> None:
+        """Read every folder of the attic that is not known yet. The descriptors stay open."""
+        for name in os.listdir(attic_dir):
+            if name.isdigit() and not self.has_tree(int(name)):
+                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+                self.add_tree(int(name), os.open(os.path.join(attic_dir, name), flags))
 
     def has_tree(self, tree: int) -> bool:
         """True if tree number ``tree`` can be read."""
@@ -373,7 +378,7 @@ def open_beneath(fd: int, path: bytes, flags: int) -> int:
         return os.open(path, flags | os.O_NOFOLLOW, dir_fd=fd)
     how = OpenHow(flags | os.O_NOFOLLOW, 0, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
     while True:
-        found = _libc.syscall(SYS_OPENAT2, fd, path, ctypes.byref(how), ctypes.sizeof(how))
+        found = libc.syscall(SYS_OPENAT2, fd, path, ctypes.byref(how), ctypes.sizeof(how))
         if found >= 0:
             return int(found)
         number = ctypes.get_errno()

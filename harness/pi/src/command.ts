@@ -54,7 +54,18 @@ export function run<T>(args: string[], language: "en" | "zh-CN"): Promise<T> {
 
 /** Have a command run after this process has ended, because its own directory may be what keeps a mount busy. */
 export function runAfterUs(args: string[]): void {
+  const words = [...commandWords(), ...args];
+  const [program, ...rest] = process.platform === "win32" ? afterOnWindows(words) : afterOnPosix(words);
+  spawn(program as string, rest, { cwd: "/", detached: true, stdio: "ignore", windowsHide: true }).unref();
+}
+
+function afterOnPosix(words: string[]): string[] {
   const script = 'pid=$1; shift; while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done; exec "$@"';
-  const words = ["-c", script, "plyfs-after", String(process.pid), ...commandWords(), ...args];
-  spawn("/bin/sh", words, { cwd: "/", detached: true, stdio: "ignore" }).unref();
+  return ["/bin/sh", "-c", script, "plyfs-after", String(process.pid), ...words];
+}
+
+function afterOnWindows(words: string[]): string[] {
+  const quoted = words.map((word) => `'${word.replaceAll("'", "''")}'`).join(" ");
+  const script = `Wait-Process -Id ${process.pid} -ErrorAction SilentlyContinue; & ${quoted}`;
+  return ["powershell.exe", "-NoProfile", "-NonInteractive", "-Command", script];
 }

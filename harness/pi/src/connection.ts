@@ -35,10 +35,11 @@ export class Connection {
     socket.unref();
   }
 
-  /** Raises `daemon_gone` if nothing listens there. */
+  /** To a socket's path, or to `127.0.0.1:PORT`. Raises `daemon_gone` if nothing listens there. */
   static open(path: string): Promise<Connection> {
     return new Promise((resolve, reject) => {
-      const socket = createConnection(path);
+      const port = /^127\.0\.0\.1:(\d+)$/.exec(path)?.[1];
+      const socket = port === undefined ? createConnection(path) : createConnection(Number(port), "127.0.0.1");
       const refuse = (): void => {
         reject(Failure.own("daemonGone", path));
       };

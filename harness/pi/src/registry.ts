@@ -3,14 +3,16 @@
  *
  * Looks at nothing below a served directory, because a mount whose daemon has died would answer nothing, or never.
  */
-import { readFileSync, readlinkSync } from "node:fs";
+import { readFileSync, readlinkSync, realpathSync } from "node:fs";
 import { homedir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 
 export interface Served {
   workspace: string;
   mountpoint: string;
+  /** A path; or `127.0.0.1:PORT`, which asks for the token. */
   socket: string;
+  token: string | null;
   pid: number;
   mode: string;
   state: string;
@@ -45,6 +47,7 @@ function read(path: string, env: NodeJS.ProcessEnv): Served | undefined {
 
 /** What serves `path`: the outermost of the directories above it, or itself. */
 export function find(path: string, env: NodeJS.ProcessEnv = process.env): Served | undefined {
+  if (process.platform === "win32") return findByRealPath(path, env);
   const waiting = path.split("/").filter(Boolean).reverse();
   let done = "/";
   let links = 0;
@@ -70,4 +73,16 @@ export function find(path: string, env: NodeJS.ProcessEnv = process.env): Served
     if (target.startsWith("/")) done = "/";
   }
   return undefined;
+}
+
+/** As `find`, where no mount can hang, and a path has many spellings. */
+function findByRealPath(path: string, env: NodeJS.ProcessEnv): Served | undefined {
+  let found: Served | undefined;
+  let step = realpathSync.native(path);
+  for (;;) {
+    found = read(step, env) ?? found;
+    const above = dirname(step);
+    if (above === step) return found;
+    step = above;
+  }
 }

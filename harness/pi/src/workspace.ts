@@ -100,7 +100,7 @@ export class Workspace {
   async #connect(served: Served): Promise<void> {
     const connection = await Connection.open(served.socket);
     try {
-      await this.#greet(connection);
+      await this.#greet(connection, served.token);
     } catch (error) {
       connection.close();
       throw error;
@@ -113,10 +113,10 @@ export class Workspace {
     this.#become("serving");
   }
 
-  async #greet(connection: Connection): Promise<void> {
+  async #greet(connection: Connection, token: string | null): Promise<void> {
     connection.onEvent = (event) => this.#hear(event);
     connection.onEnd = () => this.#lost();
-    const hello = await connection.call<{ protocol: number }>("hello");
+    const hello = await connection.call<{ protocol: number }>("hello", token ? { token } : {});
     if (hello.protocol !== PROTOCOL) throw Failure.own("protocol", String(hello.protocol));
     const { agents } = await connection.call<{ agents: Settings }>("settings");
     this.settings = agents;

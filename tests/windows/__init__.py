@@ -1,0 +1,1 @@
+"""What runs on Windows itself: `python -m tests.windows.story`."""
