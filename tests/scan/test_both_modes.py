@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.scan.test_life import damage
 from tests.served import Plyfs, Served
 from tests.treestate import TreeState, capture
 
@@ -172,6 +173,33 @@ def test_edits_between_the_modes_are_found(story: Story) -> None:
     assert (top / "over").read_text() == "again"
     story.goes(base)
     story.goes(head)
+
+
+@pytest.mark.parametrize("how", ["lost", "flipped"])
+def test_a_mount_after_what_scans_remember_was_lost(story: Story, how: str) -> None:
+    """The directory is what counts, not the head: what was not saved is in the mount, and in the log."""
+    top = story.served.path
+    story.serve("scan")
+    story.head()
+    story.write("over", "second")
+    made = story.served.checkpoint("second", "--sync")
+    story.write("over", "unsaved")
+    story.write("new", "unsaved")
+    (store,) = (story.served.plyfs.home / "workspaces").iterdir()
+    story.served.kill()
+    damage(store / "scan/state", how)
+    story.serve("fuse")
+    assert story.served.json("log")["checkpoints"][-1]["parent"] == made
+    for _ in range(2):
+        assert (top / "over").read_text() == (top / "new").read_text() == "unsaved"
+        story.served.json("undo")
+        assert (top / "over").read_text() == "second"
+        assert not (top / "new").exists()
+        story.served.json("undo")
+        assert (top / "over").read_text() == "first"
+        story.served.json("redo", "2")
+    story.served.unmount()
+    assert (top / "over").read_text() == "unsaved"
 
 
 def test_kept_changes_must_be_written_first(story: Story) -> None:

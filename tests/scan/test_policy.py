@@ -254,3 +254,30 @@ def test_the_policy_survives_a_restart(repo: Scanned) -> None:
     ws = repo.again()
     ws.restore(base)
     assert (repo.path / "a.log").read_text() == "precious"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ["fifo", "directory", "endless", "loop"])
+@pytest.mark.parametrize("name", [".gitignore", "d/.gitignore", "d/.git", ".git/info/exclude"])
+def test_rules_that_are_no_files(repo: Scanned, kind: str, name: str) -> None:
+    """Nothing waits for them, and nothing is ignored by them."""
+    repo.write("d/file")
+    path = repo.path / name
+    path.unlink(missing_ok=True)
+    match kind:
+        case "fifo":
+            os.mkfifo(path)
+        case "directory":
+            path.mkdir()
+        case "endless":
+            path.symlink_to("/dev/zero")
+        case "loop":
+            path.symlink_to(path.name)
+    ws = repo.start()
+    repo.write("d/file", "second")
+    repo.write("new")
+    ws.checkpoint()
+    ws.undo()
+    assert (repo.path / "d/file").read_text() == "x"
+    assert not (repo.path / "new").exists()
+    assert os.path.lexists(path)

@@ -14,6 +14,7 @@ from tests.contract.inotify import Inotify
 from tests.scan.conftest import Scanned, kinds
 from tests.treestate import capture
 from vfs.scan.execute import Executor
+from vfs.workspace import WorkspaceError
 
 
 def test_a_file_is_there_at_every_step_of_a_restore(scanned: Scanned) -> None:
@@ -199,3 +200,28 @@ def test_a_damaged_object_stops_everything(scanned: Scanned, how: str, size: int
     assert not capture(scanned.path).differences(before)
     assert kinds(ws.restore(base, ["a"]).changes) == {"a": "overwrite"}
     assert (scanned.path / "a").read_text() == "first"
+
+
+@pytest.mark.root
+def test_a_mounted_file_stops_a_restore(scanned: Scanned) -> None:
+    """Which leaves nothing half done and names the file; the rest can be brought back without it."""
+    for name in "amz":
+        scanned.write(name, "first")
+    outside = scanned.path.with_name("outside")
+    outside.write_text("first")
+    subprocess.run(["mount", "--bind", outside, scanned.path / "m"], check=True)
+    try:
+        ws = scanned.start()
+        base = ws.status().head
+        for name in "amz":
+            scanned.write(name, "second")
+        made = ws.checkpoint().id
+        before = capture(scanned.path, times=False)
+        with pytest.raises(WorkspaceError, match=r"stopped at m: .*; the workspace is as it was before"):
+            ws.undo()
+        assert not capture(scanned.path, times=False).differences(before)
+        assert (ws.status().head, ws.status().dirty) == (made, False)
+        ws.restore(base, ["a", "z"])
+        assert [(scanned.path / name).read_text() for name in "amz"] == ["first", "second", "first"]
+    finally:
+        subprocess.run(["umount", "-l", scanned.path / "m"], check=True)

@@ -14,7 +14,8 @@ import errno
 import os
 import stat
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -22,9 +23,10 @@ from store.disk import FULL, no_space
 from store.format import Attributes, Directory, Regular, Special, Symlink
 from store.refs import Ino
 from vfs.errors import FsError
+from vfs.scan.following import Following
 from vfs.scan.plan import Plan, Put
 from vfs.scan.platform import Handle, Platform
-from vfs.scan.statindex import DirectoryRecord, FileRecord, StatIndex, now_ns, record_of
+from vfs.scan.statindex import StatIndex
 from vfs.trees.contents import Contents
 from vfs.trees.view import Present, join
 from vfs.workspace import ConflictError, Kept
@@ -49,6 +51,7 @@ class Executor:
         self._platform = platform
         self._top = top
         self._index = index
+        self._records = Following(index)
         self._contents = contents
         self._plan = plan
         self._prefix = prefix
@@ -58,7 +61,6 @@ class Executor:
         self._opened_up: dict[bytes, int] = {}
         self._doomed = {*plan.rmdirs, *(source for source, _ in plan.moves)}
         self._refused: dict[bytes, list[str]] = {}
-        self._moved: dict[bytes, FileRecord | DirectoryRecord | None] = {}
         self._touched: dict[int, int] = {}
         """Inodes of the user's that were given a further name, and the change time that this left."""
         self._fixed: dict[int, int] = {}
@@ -276,23 +278,27 @@ class Executor:
         leaving += [(path, self._rmdir) for path in plan.rmdirs]
         leaving += [(source, partial(self._rename, slot)) for source, slot, _ in self.slots]
         for path, leave in sorted(leaving, key=lambda row: -row[0].count(b"/")):
-            leave(path)
+            with _naming(path):
+                leave(path)
         arriving: list[tuple[bytes, Directory | Put | bytes]] = [*plan.mkdirs]
         arriving += [(path, slot) for _, slot, path in self.slots]
         arriving += [(put.path, put) for put in plan.puts]  # after what moved to the same path
         for path, what in sorted(arriving, key=lambda row: (row[0].count(b"/"), row[0])):
-            if isinstance(what, Directory):
-                self._mkdir(path, what)
-            elif isinstance(what, Put):
-                self._put(what)
-            else:
-                self._arrive(path, what)
+            with _naming(path):
+                if isinstance(what, Directory):
+                    self._mkdir(path, what)
+                elif isinstance(what, Put):
+                    self._put(what)
+                else:
+                    self._arrive(path, what)
         for path, entry in plan.fixes:
             if not isinstance(entry, Directory):
-                self._fix(path, entry)
+                with _naming(path):
+                    self._fix(path, entry)
         directories = plan.mkdirs + [(path, one) for path, one in plan.fixes if isinstance(one, Directory)]
         for path, directory in sorted(directories, key=lambda row: -row[0].count(b"/")):
-            self._fix_directory(path, directory)
+            with _naming(path):
+                self._fix_directory(path, directory)
         self.close_again()
         self._staged.clear()
         for path in self._plan.anchors.values():
@@ -311,7 +317,7 @@ class Executor:
             self._keep(source, CHANGED)
             return
         self._move(source, slot)
-        self._index_drop(source, slot)
+        self._records.leave(source, slot)
 
     def _move(self, source: bytes, path: bytes) -> None:
         """rename(2), also of a directory that an overlay's lower layer has, which it refuses: then piece by piece."""
@@ -362,7 +368,7 @@ class Executor:
             )
             return
         self._move(slot, path)
-        self._index_take(slot, path)
+        self._records.arrive(slot, path, self._status(path))
 
     def _unlink(self, path: bytes) -> None:
         if not self._is_as_known(path):
@@ -370,7 +376,7 @@ class Executor:
                 self._keep(path, CHANGED)
             return
         self._do(path, self._platform.unlink)
-        self._forget(path)
+        self._records.forget(path)
 
     def _rmdir(self, path: bytes) -> None:
         handle = self._open.pop(path, None)
@@ -385,7 +391,7 @@ class Executor:
                 raise
             self._keep(path, "the directory stays: it holds what was not captured, or is in use")
             return
-        self._forget(path)
+        self._records.forget(path)
 
     def _mkdir(self, path: bytes, entry: Directory) -> None:
         try:
@@ -395,14 +401,7 @@ class Executor:
             if status is None or not stat.S_ISDIR(status.st_mode):
                 self._keep(path, "something is there that was not captured")
                 return
-        found = self._index.find(path)
-        if found is not None and found[1] not in found[0].directories:
-            parent, name = found
-            record = parent.child(name)
-            record.attributes = entry.attributes
-            record.repo, record.above, record.rules = parent.repo, parent.rules, parent.rules
-            parent.left.pop(name, None)
-            parent.touch(name)
+        self._records.made(path, entry)
 
     def _put(self, put: Put) -> None:
         temporary = self._staged[put.path]
@@ -466,54 +465,20 @@ class Executor:
                 record.ctime, record.ino = 0, now.st_ino
             record.unsaved = True
 
-    # --- the records -----------------------------------------------------------------------------------------------
-
     def _record(self, path: bytes, entry: Present) -> None:
-        found = self._index.find(path)
         status = self._status(path)
-        if found is None or status is None:
-            return
-        assert isinstance(entry, Regular | Symlink | Special)
-        directory, name = found
-        self._touched[status.st_ino] = status.st_ctime_ns  # other names of it are as known with that time, too
-        directory.files[name] = record_of(status, entry, now_ns())
-        directory.left.pop(name, None)
-        directory.touch(name)
+        if status is not None and self._records.put(path, entry, status):
+            self._touched[status.st_ino] = status.st_ctime_ns  # other names of it are as known with that time, too
 
-    def _forget(self, path: bytes) -> None:
-        found = self._index.find(path)
-        if found is not None:
-            directory, name = found
-            directory.files.pop(name, None)
-            directory.directories.pop(name, None)
-            directory.touch(name)
 
-    def _index_drop(self, source: bytes, slot: bytes) -> None:
-        found = self._index.find(source)
-        assert found is not None
-        directory, name = found
-        self._moved[slot] = directory.files.pop(name, None) or directory.directories.pop(name, None)
-        directory.touch(name)
-
-    def _index_take(self, slot: bytes, path: bytes) -> None:
-        what = self._moved.pop(slot, None)
-        found = self._index.find(path)
-        if found is None or what is None:
-            return
-        directory, name = found
-        if isinstance(what, DirectoryRecord):
-            what.parent, what.name = directory, name
-            directory.directories[name] = what
-            for record in what.all():
-                if record.parent is not None:
-                    record.path = join(record.parent.path, os.fsencode(record.name))
-                record.unsaved = True
-        else:
-            status = self._status(path)
-            if status is not None:
-                # Renaming changes nothing but the change time.
-                directory.files[name] = record_of(status, what.entry, now_ns())
-        directory.touch(name)
+@contextmanager
+def _naming(path: bytes) -> Iterator[None]:
+    """Let an error speak of ``path``, not of a name of ours that it was to come from."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = os.fsdecode(path)
+        raise
 
 
 def changed_meanwhile(path: bytes) -> ConflictError:

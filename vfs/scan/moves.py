@@ -246,7 +246,10 @@ class Moves:
                 hint="remove the cause, then `plyfs unmount` and `plyfs mount` again: that finishes the restore",
             )
         self._timeline.restore_file.end()
-        return WorkspaceError(f"the restore stopped at {why}; the workspace is as it was before", hint="try again")
+        return WorkspaceError(
+            f"the restore stopped at {why}; the workspace is as it was before",
+            hint="remove the cause and try again; `plyfs restore ID PATH...` brings back the rest",
+        )
 
     def _resume(self, record: Restoring, aim: LayerRef) -> list[Kept]:
         """Bring the workspace from anywhere between the two trees of ``record`` to ``aim``, one of them."""

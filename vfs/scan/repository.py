@@ -180,9 +180,10 @@ def _read(path: str, follow: bool = True) -> bytes | None:
         fd = os.open(path, flags if follow else flags | getattr(os, "O_NOFOLLOW", 0))
     except OSError:
         return None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        return None
     with open(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return None
         data = file.read(MAX_BYTES + 1)
     return data if len(data) <= MAX_BYTES else None
 
