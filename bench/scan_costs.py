@@ -53,6 +53,26 @@ def git_capture(top: str) -> None:
     git(top, "write-tree")
 
 
+def first_git_add(workspace: str, top: str) -> None:
+    """What a shadow repository does for its first checkpoint."""
+    shadow = ["--git-dir", os.path.join(top, "shadow"), "--work-tree", workspace]
+    git(workspace, *shadow, "init", "-q")
+    git(workspace, *shadow, "add", "-A")
+
+
+def make_files(top: str, count: int) -> None:
+    """As many files as the first capture makes, each written, closed and renamed: what the disk alone costs."""
+    data = b"value = 1\n" * 30
+    for number in range(256):
+        os.makedirs(f"{top}/made/{number:02x}")
+    for number in range(count):
+        new = f"{top}/made/new"
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
+        os.write(fd, data)
+        os.close(fd)
+        os.replace(new, f"{top}/made/{number * 7919 % 256:02x}/{number}")
+
+
 def timed(action: Callable[[], object]) -> float:
     """Seconds that it takes."""
     began = time.perf_counter()
@@ -81,6 +101,8 @@ def measure(count: int, rounds: int, directory: str | None) -> dict[str, float]:
         paths = fill(workspace, count)
         served = ScannedWorkspace(workspace, os.path.join(top, "home"), Policy(), lambda name, data: None)
         note("first capture", served.start)
+        note("first git add", lambda: first_git_add(workspace, top))
+        note("as many files made", lambda: make_files(top, count))
         for round_number in range(rounds):
             note("unchanged", served.checkpoint)
             note("git status", lambda: git(workspace, "status", "--porcelain"))
