@@ -15,9 +15,9 @@ if not __package__:
 def main() -> int:
     """Run what the arguments say; returns the exit status."""
     if sys.argv[1:2] == ["daemon"]:
-        from harness.systems import detach
+        from harness.systems import system
 
-        detach()
+        system.detach()
         from harness.daemon import main as daemon_main
 
         return daemon_main(sys.argv[2:])

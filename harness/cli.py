@@ -1,8 +1,8 @@
 """The command line: finds the command, lets it run, and turns every failure into words and an exit status.
 
-Owns the list of commands, the options that all have, and the last ``except``. Imports nothing but what every command
-needs: ``plyfs --help`` and ``plyfs status`` must start fast. Each command is a module of ``commands`` with
-``configure(parser)`` and ``run(invocation)``.
+Owns the options that all have, and the last ``except``. Imports nothing but what every command needs: ``plyfs --help``
+and ``plyfs status`` must start fast. Each command is a module of ``commands`` with ``configure(parser)`` and
+``run(invocation)``.
 """
 
 from __future__ import annotations
@@ -10,34 +10,9 @@ from __future__ import annotations
 import os
 import sys
 
+from harness.commands import COMMANDS, EXITS
 from harness.failure import OK, PlyfsError, exit_status
 from harness.language import load, told
-
-COMMANDS = {
-    "mount": ("mount", "serve a workspace in place; returns once it is served"),
-    "run": ("run", "mount, run one command in it, unmount"),
-    "unmount": ("unmount", "stop serving, and apply, keep or discard the changes"),
-    "checkpoint": ("checkpoint", "seal what has changed since the last one"),
-    "undo": ("travel", "go to the previous state"),
-    "redo": ("travel", "go forward again"),
-    "restore": ("travel", "go to any checkpoint, or bring back paths of it"),
-    "log": ("log", "the tree of checkpoints"),
-    "diff": ("diff", "what changed between two states"),
-    "drift": ("diff", "what restoring the head would change now"),
-    "status": ("status", "where the workspace stands"),
-    "cat": ("look", "a file as a checkpoint has it"),
-    "ls": ("look", "a directory as a checkpoint has it"),
-    "fsck": ("fsck", "verify the store"),
-    "gc": ("gc", "collect what the retention rules do not keep"),
-    "doctor": ("doctor", "find and mend stale mounts, locks and daemons"),
-    "install": ("install", "put the extension into a coding agent: pi or omp"),
-    "config": ("config", "show the settings that are in force, and where they stand"),
-}
-"""Each command's module and what it does."""
-
-EXITS = """\
-Exit status: 0 done, 1 failed, 2 usage, 3 nothing to undo or redo, 4 refused so as not to lose work,
-5 not a workspace or not mounted, 6 the store is damaged, 7 another daemon owns the workspace."""
 
 
 def usage() -> str:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from harness.failure import PlyfsError
-from harness.language import config_path
+from harness.places import config_path
 from harness.toml_lines import lines_of_keys
 
 FILE_MAX = 1 << 20

@@ -21,17 +21,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import trio
 
-from harness import messages, preload, refusals, systems
+from harness import messages, preload, refusals
 from harness.config import load
 from harness.daemon_log import log_to_file, log_to_terminal
 from harness.dispatch import Dispatcher
 from harness.events import Events
 from harness.failure import PlyfsError, exit_status
 from harness.launch import log_path
-from harness.registry import Claim, Entry, Registry, create_private, home_directory, process_start
+from harness.places import home_directory
+from harness.registry import Claim, Entry, Registry, create_private, process_start
 from harness.server import CALL_EVENTS, Server, listen
 from harness.serving import Opener, ServedWorkspace, ServeOptions, ServeRequest, open_workspace
 from harness.sessions import Sessions
+from harness.systems import system
 from harness.version import VERSION
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ def main(arguments: list[str], opener: Opener = open_workspace) -> int:
     """A detached daemon: ``arguments`` is one ServeRequest as JSON; the outcome goes to the readiness pipe."""
     os.chdir("/")
     request = messages.typed(json.loads(arguments[0]), ServeRequest)
-    report = PipeReport(systems.outcome_pipe())
+    report = PipeReport(system.outcome_pipe())
     status = run(request, opener, report)
     last = threading.Timer(EXIT_SECONDS, os._exit, (status,))
     last.daemon = True
@@ -61,7 +63,7 @@ def main(arguments: list[str], opener: Opener = open_workspace) -> int:
 def run(request: ServeRequest, opener: Opener, report: Report) -> int:
     """Serve until told to stop; returns the exit status. Every failure goes to ``report``."""
     os.umask(0o077)
-    systems.expect_many_files()
+    system.expect_many_files()
     try:
         Daemon(request, opener, report).run()
     except Exception as error:

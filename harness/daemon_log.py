@@ -13,8 +13,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from harness import systems
 from harness.registry import create_private
+from harness.systems import system
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
@@ -64,4 +64,4 @@ def _install(handler: logging.Handler, config: LogConfig) -> None:
     logger.propagate = False
     logging.raiseExceptions = False
     faulthandler.enable(file=2)
-    systems.show_stacks_on_signal()
+    system.show_stacks_on_signal()

@@ -19,8 +19,9 @@ import msgspec
 from harness.client import Client, NoDaemonError
 from harness.failure import PlyfsError
 from harness.launch import launch
-from harness.registry import Claim, Entry, Registry, home_directory, is_below, unlink_if_there
-from harness.systems import IS_WINDOWS, user_id
+from harness.places import home_directory
+from harness.registry import Claim, Entry, Registry, is_below, unlink_if_there
+from harness.systems import system
 from store.errors import DamagedError, StoreError
 from vfs.channels import mountinfo, mountpoint
 
@@ -236,9 +237,9 @@ def _permissions(registry: Registry) -> list[Finding]:
             status = os.stat(path)
         except FileNotFoundError:
             continue
-        if status.st_uid != user_id():
+        if status.st_uid != system.user_id():
             found.append(Finding("owner", path, "found", f"it belongs to user {status.st_uid}: set PLYFS_HOME"))
-        elif status.st_mode & 0o077 and not IS_WINDOWS:
+        elif status.st_mode & 0o077 and not system.IS_WINDOWS:
             os.chmod(path, 0o700)
             found.append(Finding("mode", path, "mended", f"its mode was {stat.S_IMODE(status.st_mode):o}, now 700"))
     return found
@@ -333,7 +334,7 @@ def _mounts(registry: Registry) -> list[Finding]:
     """This user's mounts that no entry speaks of. A living one is some other store's."""
     known = {entry.mountpoint for entry in registry.all()}
     found = []
-    mine = b"user_id=%d" % user_id()
+    mine = b"user_id=%d" % system.user_id()
     mounts = [mount for mount in mountinfo.mounts() if mount.is_ours and mine in mount.super_options.split(b",")]
     for point in {os.fsdecode(mount.point) for mount in mounts}:
         if point in known:

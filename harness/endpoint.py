@@ -13,7 +13,7 @@ from __future__ import annotations
 import _socket
 import os
 
-from harness.systems import LOCAL_SOCKETS
+from harness.systems import system
 
 LOOPBACK = "127.0.0.1"
 BACKLOG = 64
@@ -54,7 +54,7 @@ def listen(path: str) -> tuple[_socket.socket, Endpoint]:
     """A listening socket at ``path``, for this user alone, and its address. A socket left there is replaced; the
     directory must be private. Where there are no such sockets (Windows, some file systems), a port. Raises OSError.
     """
-    if LOCAL_SOCKETS:
+    if system.LOCAL_SOCKETS:
         try:
             return _listen_at(path), Endpoint(path)
         except OSError:

@@ -11,6 +11,7 @@ import os
 import sys
 
 from harness.client import Client, DaemonDiedError, NoDaemonError
+from harness.commands import COMMANDS, EXITS
 from harness.failure import PlyfsError
 from harness.language import told
 from harness.options import Options, Syntax
@@ -145,8 +146,6 @@ def parse(name: str, words: list[str]) -> Invocation | None:
 
     Raises PlyfsError for wrong usage.
     """
-    from harness.cli import COMMANDS, EXITS
-
     module_name, what = COMMANDS[name]
     module = importlib.import_module(f"harness.commands.{module_name}")
     syntax = Syntax(f"plyfs {name}", _sentence(told(what)), EXITS)

@@ -12,7 +12,8 @@ Concurrency: a catalogue never changes; two threads that load one at the same ti
 from __future__ import annotations
 
 import os
-import sys
+
+from harness.places import config_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -162,19 +163,6 @@ def of_locale(environment: Mapping[str, str] = os.environ) -> str:
     name = environment.get("LC_ALL") or environment.get("LC_MESSAGES") or environment.get("LANG") or ""
     name = name.partition(".")[0].partition("@")[0].replace("-", "_").lower()
     return "zh-CN" if name in ("zh", "zh_cn", "zh_sg") or name.startswith("zh_hans") else "en"
-
-
-def config_path(environment: Mapping[str, str] = os.environ) -> str:
-    """``config.toml`` in the user's configuration directory."""
-    given = environment.get("XDG_CONFIG_HOME")
-    if given and os.path.isabs(given):
-        return os.path.join(given, "plyfs", "config.toml")
-    if sys.platform not in ("darwin", "win32"):
-        # What platformdirs answers here, without the 20 ms that importing it takes.
-        return os.path.join(os.path.expanduser("~"), ".config", "plyfs", "config.toml")
-    import platformdirs
-
-    return os.path.join(platformdirs.user_config_dir("plyfs", appauthor=False), "config.toml")
 
 
 def chosen() -> str:

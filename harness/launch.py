@@ -12,9 +12,10 @@ import os
 import sys
 import time
 
-from harness import quick_json, systems
+from harness import quick_json
 from harness.failure import PlyfsError
 from harness.registry import TYPE_CHECKING
+from harness.systems import system
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +31,7 @@ def launch(request: dict[str, Any], waiting: Callable[[float], None] | None = No
     Raises PlyfsError with what the daemon says, or says that it died. ``waiting`` is called now and then.
     """
     try:
-        reader = systems.start_daemon([sys.executable, "-P", ENTRY, "daemon", quick_json.dumps(request)])
+        reader = system.start_daemon([sys.executable, "-P", ENTRY, "daemon", quick_json.dumps(request)])
     except OSError as error:
         raise PlyfsError("failed", f"cannot start {sys.executable}: {error.strerror}") from None
     try:
@@ -52,7 +53,7 @@ def _outcome(reader: int, workspace: str, waiting: Callable[[float], None] | Non
                 waiting.progress(value["progress"])
             data = rest
             continue
-        if waiting is not None and not systems.wait_for(reader, 0.1):
+        if waiting is not None and not system.wait_for(reader, 0.1):
             waiting(time.monotonic() - started)
             continue
         more = os.read(reader, 65536)

@@ -17,8 +17,8 @@ from harness.dispatch import Dispatcher
 from harness.doctor import known_workspace, not_served
 from harness.failure import PlyfsError
 from harness.messages import METHODS, to_object, typed
-from harness.registry import home_directory
-from harness.systems import IS_WINDOWS
+from harness.places import home_directory
+from harness.systems import system
 from store.format import Regular
 from store.history import Head
 from store.home import Home, WorkspaceIdentity, WorkspaceStore
@@ -66,7 +66,7 @@ class OfflineWorkspace:
         trees: dict[int, int] = {}
         try:
             identity = WorkspaceIdentity.of(known)
-            if not IS_WINDOWS:
+            if not system.IS_WINDOWS:
                 trees[0] = os.open(known, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 self._files.callback(os.close, trees[0])
         except (FileNotFoundError, NotADirectoryError) as error:

@@ -14,7 +14,7 @@ import tempfile
 
 from harness.failure import PlyfsError
 from harness.registry import Registry, is_below
-from harness.systems import user_id
+from harness.systems import system
 from vfs.channels.mountinfo import Mount, mounts
 
 PSEUDO_TYPES = frozenset(
@@ -119,7 +119,7 @@ def check_kind(path: str, mounted: list[Mount]) -> None:
 
 def check_access(point: str) -> None:
     """What fusermount3 would refuse, and what writing the tree back would meet at the end."""
-    if user_id() == 0:
+    if system.user_id() == 0:
         return
     status = os.stat(point)
     if not os.access(point, os.R_OK | os.W_OK | os.X_OK):
@@ -127,7 +127,7 @@ def check_access(point: str) -> None:
             f"{point} is not yours to write (owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o})",
             "choose a directory that you may write, or change its owner",
         )
-    if status.st_mode & stat.S_ISVTX and status.st_uid != user_id():
+    if status.st_mode & stat.S_ISVTX and status.st_uid != system.user_id():
         raise not_a_workspace(f"{point} is sticky and user {status.st_uid}'s", "choose a directory of your own")
 
 
@@ -169,7 +169,7 @@ def check_fuse(really: bool = False) -> None:
             f"/dev/fuse cannot be opened: {error.strerror}",
             "`chmod 666 /dev/fuse` as root; in a container, pass --device /dev/fuse and --cap-add SYS_ADMIN",
         ) from None
-    if user_id() != 0 and shutil.which("fusermount3") is None:
+    if system.user_id() != 0 and shutil.which("fusermount3") is None:
         raise PlyfsError(
             "no_fuse",
             "there is no fusermount3 to mount with as an ordinary user",

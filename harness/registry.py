@@ -1,6 +1,6 @@
 """Which workspaces are served now, by which process, at which socket: one small file for each in the runtime directory.
 
-Owns the runtime directory: where it is, the entries, their locks, the sockets' paths. Does not start, stop or mend
+Owns the runtime directory: the entries, their locks, the sockets' paths. Does not start, stop or mend
 daemons (``launch``, ``doctor``). Knows only the standard library and a few modules of it, because every command starts
 here. Never calls stat(2) on a path that an entry covers: a mount whose daemon has died or hangs must not stop us.
 
@@ -16,11 +16,11 @@ import sys
 from harness import quick_json
 from harness.endpoint import Endpoint
 from harness.failure import PlyfsError
-from harness.systems import IS_WINDOWS, let_go, lock, user_id
+from harness.places import home_directory
+from harness.systems import system
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from types import TracebackType
 
 ENTRY_VERSION = 1
@@ -29,20 +29,6 @@ SOCKET_PATH_MAX = 100
 LINKS_MAX = 40
 
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-
-
-def home_directory(environment: Mapping[str, str] = os.environ) -> str:
-    """The store and runtime root: ``PLYFS_HOME``, else ``plyfs`` in the user's state directory."""
-    given = environment.get("PLYFS_HOME")
-    if given:
-        return os.path.abspath(given)
-    if sys.platform not in ("darwin", "win32"):
-        # What platformdirs answers here, without the 20 ms that importing it takes.
-        state = environment.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-        return os.path.join(state, "plyfs")
-    import platformdirs
-
-    return platformdirs.user_state_dir("plyfs", appauthor=False)
 
 
 def key_of(path: str) -> str:
@@ -150,7 +136,7 @@ class Registry:
         top = os.environ.get("XDG_RUNTIME_DIR", "")
         if not top or len(os.fsencode(top)) > 50:
             top = "/tmp"
-        return os.path.join(top, f"plyfs-{user_id()}", f"{key_of(path)}.sock")
+        return os.path.join(top, f"plyfs-{system.user_id()}", f"{key_of(path)}.sock")
 
     def read(self, path: str) -> Entry | None:
         """The entry whose workspace or mount point is ``path``."""
@@ -180,7 +166,7 @@ class Registry:
         """
         if not os.path.isdir(self.directory):
             return None
-        if IS_WINDOWS:
+        if system.IS_WINDOWS:
             return self._find_by_real_path(path)
         absolute = path if path.startswith("/") else os.path.join(current_directory(), path)
         waiting = [part for part in absolute.split("/") if part not in ("", ".")][::-1]
@@ -292,7 +278,7 @@ class Claim:
         while True:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | _CLOEXEC, 0o600)
             try:
-                if not lock(descriptor, wait):
+                if not system.lock(descriptor, wait):
                     os.close(descriptor)
                     return False
             except OSError:
@@ -307,7 +293,7 @@ class Claim:
     def release(self) -> None:
         """Let it go, and leave no file behind."""
         if self._descriptor >= 0:
-            let_go(self._path, self._descriptor)
+            system.let_go(self._path, self._descriptor)
             self._descriptor = -1
 
     def __enter__(self) -> Claim:
@@ -335,13 +321,13 @@ def create_private(directory: str) -> None:
     except FileExistsError:
         pass
     status = os.lstat(directory)
-    if status.st_mode & 0o170000 != 0o040000 or status.st_uid != user_id():
+    if status.st_mode & 0o170000 != 0o040000 or status.st_uid != system.user_id():
         raise PlyfsError(
             "failed",
             f"{directory} is not a directory of this user's",
             "another user or program has put it there: remove it, or set PLYFS_HOME to a directory of your own",
         )
-    if status.st_mode & 0o077 and not IS_WINDOWS:
+    if status.st_mode & 0o077 and not system.IS_WINDOWS:
         os.chmod(directory, 0o700)
 
 

@@ -14,7 +14,7 @@ from harness.commands.unmount import unmount
 from harness.config import load
 from harness.failure import PlyfsError, exit_status
 from harness.registry import current_directory, is_below
-from harness.systems import run_child
+from harness.systems import system
 
 if TYPE_CHECKING:
     from harness.invocation import Invocation
@@ -62,7 +62,7 @@ class Runner:
 
     def _command(self, command: list[str], place: str) -> int:
         try:
-            return run_child(command, place)
+            return system.run_child(command, place)
         except OSError as error:
             name = error.filename or command[0]
             self._terminal.note(f"plyfs: {os.fsdecode(name)}: {error.strerror}")

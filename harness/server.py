@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
-from harness import endpoint, language, messages, systems
+from harness import endpoint, language, messages
 from harness.dispatch import is_short
 from harness.failure import PlyfsError
+from harness.systems import system
 from harness.worker import Worker
 from vfs.workspace import StatusResult
 
@@ -141,7 +142,7 @@ class Server:
         try:
             async with stream:
                 uid = peer_uid(stream)
-                if uid not in (None, 0, systems.user_id()):
+                if uid not in (None, 0, system.user_id()):
                     failure = PlyfsError("denied", "this socket belongs to another user")
                 elif self._connections > CONNECTIONS_MAX:
                     failure = PlyfsError("too_many", f"{CONNECTIONS_MAX} clients are connected", "close some of them")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from harness.config import load
-from harness.language import config_path
 from harness.messages import to_object
+from harness.places import config_path
 from harness.registry import TYPE_CHECKING
 
 if TYPE_CHECKING:

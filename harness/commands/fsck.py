@@ -6,7 +6,8 @@ import os
 
 from harness.failure import OK, exit_status
 from harness.language import told
-from harness.registry import TYPE_CHECKING, home_directory
+from harness.places import home_directory
+from harness.registry import TYPE_CHECKING
 from harness.render import plural, size_text
 from harness.terminal import shown
 from store.check import check

@@ -6,7 +6,8 @@ import os
 
 from harness import sessions
 from harness.config import load
-from harness.registry import TYPE_CHECKING, home_directory
+from harness.places import home_directory
+from harness.registry import TYPE_CHECKING
 from harness.render import plural, size_text
 from store.home import Home
 from store.sweep import Retention, sweep

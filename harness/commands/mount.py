@@ -7,7 +7,8 @@ import os
 from harness import doctor, refusals
 from harness.failure import PlyfsError
 from harness.launch import launch
-from harness.registry import TYPE_CHECKING, Claim, Registry, home_directory
+from harness.places import home_directory
+from harness.registry import TYPE_CHECKING, Claim, Registry
 
 if TYPE_CHECKING:
     from typing import Any

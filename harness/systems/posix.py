@@ -9,6 +9,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
 
+IS_WINDOWS = False
+
 LOCAL_SOCKETS = True
 """Sockets of the file system's, which their directory protects."""
 

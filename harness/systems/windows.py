@@ -9,6 +9,8 @@ import time
 if sys.platform != "win32":
     raise ImportError("for Windows alone")
 
+IS_WINDOWS = True
+
 LOCAL_SOCKETS = False
 """Python has no sockets of the file system's here: daemons listen at a port, and ask for a token."""
 

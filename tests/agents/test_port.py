@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import endpoint
 from harness.registry import Entry, Registry, process_start
+from harness.systems import system
 from tests.agents import toolchain
 from tests.fakes.workspace import FakeWorkspace
 from tests.harness.serving_thread import ServerThread
@@ -31,7 +31,7 @@ process.exit(0);
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerThread]:
-    monkeypatch.setattr(endpoint, "LOCAL_SOCKETS", False)
+    monkeypatch.setattr(system, "LOCAL_SOCKETS", False)
     (tmp_path / "ws").mkdir()
     workspace = FakeWorkspace(str(tmp_path / "ws"))
     workspace.start()

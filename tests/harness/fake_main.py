@@ -14,9 +14,9 @@ from harness import launch
 def main() -> int:
     launch.ENTRY = os.path.abspath(__file__)
     if sys.argv[1:2] == ["daemon"]:
-        from harness.systems import detach
+        from harness.systems import system
 
-        detach()
+        system.detach()
         from harness.daemon import main as daemon_main
         from tests.fakes.workspace import open_fake
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness import cli
+from harness.commands import COMMANDS
 from harness.version import VERSION
 from tests.harness.conftest import FakePlyfs, until
 from tests.served import Served
@@ -264,7 +264,7 @@ def test_a_bad_configuration(workspace: Served, directory: Path) -> None:
 
 def test_help_and_version(plyfs: FakePlyfs) -> None:
     text = plyfs.run("--help").stdout
-    for name in cli.COMMANDS:
+    for name in COMMANDS:
         assert f"\n  {name} " in text
         shown = plyfs.run(name, "--help")
         assert shown.stdout.startswith(f"usage: plyfs {name} ")

@@ -8,7 +8,7 @@ import pytest
 
 from harness.config import Config, load, parse
 from harness.failure import PlyfsError
-from harness.language import config_path
+from harness.places import config_path
 from harness.toml_lines import lines_of_keys
 
 

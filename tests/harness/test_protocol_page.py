@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from harness import messages
-from harness.cli import COMMANDS
+from harness.commands import COMMANDS
 from harness.config import Config, parse
 from harness.failure import EXIT_STATUS
 from vfs import workspace

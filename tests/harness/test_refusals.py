@@ -157,6 +157,6 @@ def test_no_fuse(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(os.path, "exists", lambda path: True)
     monkeypatch.setattr(os, "open", lambda path, flags: os.dup(0))
-    monkeypatch.setattr(refusals, "user_id", lambda: 1000)
+    monkeypatch.setattr(refusals.system, "user_id", lambda: 1000)
     monkeypatch.setenv("PATH", "/nowhere")
     refused(refusals.check_fuse, "no_fuse", "no fusermount3")

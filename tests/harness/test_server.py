@@ -20,6 +20,7 @@ from harness import endpoint, messages, server
 from harness.client import Client, DaemonDiedError
 from harness.endpoint import Endpoint
 from harness.failure import PlyfsError
+from harness.systems import system
 from tests.fakes.workspace import FakeWorkspace
 from tests.harness.serving_thread import ServerThread
 
@@ -328,7 +329,7 @@ def test_a_connection_in_another_language(served: ServerThread) -> None:
 @pytest.fixture
 def port(fake: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerThread]:
     """Served where there are no sockets in the file system."""
-    monkeypatch.setattr(endpoint, "LOCAL_SOCKETS", False)
+    monkeypatch.setattr(system, "LOCAL_SOCKETS", False)
     thread = ServerThread(fake)
     yield thread
     thread.close()
