@@ -142,6 +142,7 @@ os.chmod(top / "closed", 0)
 os.chmod(top / "readonly", 0o755)
 (top / "readonly" / "f").write_text("second")
 os.chmod(top / "readonly", 0o555)
+os.unlink(top / "shut")
 ws.checkpoint()
 undone = ws.undo()
 print(ascii([(row.path, row.reason) for row in undone.kept]))
@@ -150,6 +151,12 @@ assert (top / os.fsdecode(b"\\xc3\\xa9")).read_text() == "x"
 assert (top / "readonly" / "f").read_text() == "first"
 assert oct((top / "readonly").stat().st_mode)[-3:] == "555"
 assert oct((top / "closed").stat().st_mode)[-3:] == "000"
+assert oct((top / "shut").stat().st_mode)[-3:] == "000"
+os.chmod(top / "shut", 0o600)
+assert (top / "shut").read_text() == "x"
+if hasattr(os, "getxattr"):
+    assert os.getxattr(top / "shut", "user.note") == b"kept"
+os.chmod(top / "shut", 0)
 os.chmod(top / "closed", 0o700)
 assert (top / "closed" / "in").read_text() == "x"
 os.chmod(top / "closed", 0)
@@ -173,6 +180,9 @@ def test_an_ordinary_user_in_any_locale(tmp_path: Path, locale: str) -> None:
         (top / name).mkdir()
         (top / name / ("in" if name == "closed" else "f")).write_text("x" if name == "closed" else "first")
         (top / name).chmod(mode)
+    (top / "shut").write_text("x")
+    (top / "shut").chmod(0o000)
+    os.setxattr(top / "shut", "user.note", b"kept")
     try:
         subprocess.run(["chown", "-R", "65534:65534", str(base)], check=True)
         (top / "foreign").write_text("root's")

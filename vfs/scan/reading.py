@@ -13,7 +13,7 @@ import errno
 import os
 import stat
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from store.disk import read_at
 from store.errors import StoreError
@@ -40,6 +40,8 @@ from vfs.scan.statindex import Inode, kind, now_ns
 
 HOLE_MIN = 4096
 """As in ``vfs.live.seal``: smaller holes (bytes) are stored as zeros."""
+
+Xattrs: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
 SPECIAL = frozenset({stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK})
 
@@ -103,7 +105,7 @@ class Reader:
             raise
 
     def _regular(self, at: Handle, name: str, ino: Ino) -> Read:
-        fd, closed = self._open(at, name)
+        fd, xattrs = self._open(at, name)
         try:
             before = self._platform.stat_open(fd)
             if kind(before) != stat.S_IFREG:
@@ -113,15 +115,15 @@ class Reader:
             after = self._platform.stat_open(fd)
             if not same_file(before, after):
                 raise Unstable(name)
-            attributes = self._attributes(at, name, after, ino, closed)
+            attributes = self._attributes(at, name, after, ino, xattrs)
             if not same_file(after, self._platform.stat(at, name)):
                 raise Unstable(name)
             return Read(Regular(attributes, content), after, looked)
         finally:
             os.close(fd)
 
-    def _open(self, at: Handle, name: str) -> tuple[int, int | None]:
-        """A descriptor, and the mode that had to be opened up for it."""
+    def _open(self, at: Handle, name: str) -> tuple[int, Xattrs | None]:
+        """A descriptor; and, if the file's own mode had to be opened up for it, what can be read only then."""
         try:
             return self._platform.open_file(at, name), None
         except PermissionError:
@@ -129,12 +131,12 @@ class Reader:
             if mode is None:
                 raise
         try:
-            return self._platform.open_file(at, name), mode
+            return self._platform.open_file(at, name), self._platform.xattrs(at, name)
         finally:
             self._platform.close_again(at, name, mode)
 
     def _attributes(
-        self, at: Handle, name: str, status: os.stat_result, ino: Ino, closed: int | None = None
+        self, at: Handle, name: str, status: os.stat_result, ino: Ino, xattrs: Xattrs | None = None
     ) -> Attributes:
         return Attributes(
             ino,
@@ -143,7 +145,7 @@ class Reader:
             status.st_gid,
             status.st_mtime_ns,
             status.st_ctime_ns,
-            () if closed is not None else self._platform.xattrs(at, name),
+            self._platform.xattrs(at, name) if xattrs is None else xattrs,
         )
 
     # --- content ---------------------------------------------------------------------------------------------------
