@@ -7,6 +7,7 @@ import os
 import random
 import sqlite3
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -430,3 +431,88 @@ def test_what_is_refused(plyfs: Plyfs, tmp_path: Path) -> None:
     plyfs.environment = {**environment, "PLYFS_HOME": str(home / "other/deep")}
     done = plyfs.run("mount", str(home / "other"), "--mode", "scan", check=False)
     assert done.returncode == 5
+
+
+def test_who_writes_is_named(workspace: Served) -> None:
+    """And a file that somebody has open for writing is whole in every checkpoint, and after every restore."""
+    (workspace.path / "log").write_text("first\n")
+    scan(workspace)
+    script = """
+import sys
+with open("log", "a") as log:
+    for line in sys.stdin:
+        log.write(line)
+        log.flush()
+        print(flush=True)
+"""
+    writer = subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=workspace.path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+    )
+    assert writer.stdin is not None and writer.stdout is not None
+
+    def write(line: str) -> None:
+        writer.stdin.write(line)  # type: ignore[union-attr]
+        writer.stdin.flush()  # type: ignore[union-attr]
+        writer.stdout.readline()  # type: ignore[union-attr]
+
+    try:
+        write("second\n")
+        made = workspace.checkpoint()
+        (who,) = workspace.json("status")["writers"]
+        assert f"pid {writer.pid}" in who and "log" in who
+        workspace.run("undo")
+        assert (workspace.path / "log").read_text() == "first\n"
+        write("to a file without a name\n")
+        assert (workspace.path / "log").read_text() == "first\n"
+        assert not workspace.json("status")["dirty"]
+        workspace.run("redo")
+        assert (workspace.path / "log").read_text() == "first\nsecond\n"
+        assert workspace.json("log")["head"] == made
+    finally:
+        writer.stdin.close()
+        writer.wait(timeout=10)
+        writer.stdout.close()
+
+
+USER = 65534
+
+
+@pytest.mark.root
+def test_an_ordinary_user(tmp_path: Path) -> None:
+    """Through the command: what its own mode closes to its owner, and what is root's."""
+    need_programs("setpriv")
+    command = Plyfs(measured=False, user=USER)
+    watchdog = Watchdog(command, 100)
+    try:
+        served = Served(command, command.top / "workspace")
+        top = served.path
+        for name, mode in {"none": 0o000, "write": 0o200, "d/closed": 0o400, "suid": 0o4711}.items():
+            (top / name).parent.mkdir(parents=True, exist_ok=True)
+            (top / name).write_text("first")
+            os.chown(top / name, USER, USER)
+            (top / name).chmod(mode)
+        os.setxattr(top / "none", "user.note", b"kept")
+        for name in (".", "d"):
+            os.chown(top / name, USER, USER)
+        (top / "d").chmod(0o000)
+        (top / "foreign").write_text("root's")
+        (top / "foreign").chmod(0o600)
+        before = capture(top, times=False)
+        served.plyfs.run("mount", str(top), "--mode", "scan")
+        assert not capture(top, times=False).differences(before)
+        for name in ("none", "write", "d/closed", "suid"):
+            (top / name).unlink()
+        (top / "d").chmod(0o755)
+        (top / "none").mkdir()
+        os.chown(top / "none", USER, USER)
+        served.checkpoint()
+        served.run("undo")
+        assert not capture(top, times=False).differences(before)
+        assert not served.json("status")["dirty"]
+    finally:
+        watchdog.cancel()
+        command.close()

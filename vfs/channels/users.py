@@ -1,4 +1,4 @@
-"""Which processes use a mount: open files, working directories, roots, programs, mappings.
+"""Which processes use a mount, or a directory: open files, working directories, roots, programs, mappings.
 
 A path alone does not tell: who was in the directory before the mount covered it is still below. So the mount's number
 is compared, where the process sees the same mounts as this one. Reads /proc only and opens nothing but handles, so it
@@ -18,7 +18,7 @@ _MOUNT = re.compile(rb"^mnt_id:\s*([0-9]+)$", re.MULTILINE)
 
 
 class User(NamedTuple):
-    """One process: ``paths`` it uses below the mount, ``writing`` if one of them is open for writing."""
+    """One process: ``paths`` it uses there; ``writing`` if one of them is open for writing, which comes first then."""
 
     pid: int
     command: str
@@ -31,14 +31,24 @@ class User(NamedTuple):
 
 
 def users(point: bytes) -> list[User]:
-    """The processes that use something at or below ``point``, as far as this user may see. This one is left out."""
+    """The processes that use something at or below the mount point ``point``, as far as this user may see. This one is
+    left out.
+    """
     mount = mount_at(point)
-    if mount is None:
-        return []
+    return [] if mount is None else _users(point, mount.id)
+
+
+def users_of_directory(path: bytes, fd: int) -> list[User]:
+    """The same for a directory that is no mount: ``fd`` has it open."""
+    mount = _number(_MOUNT, b"/proc/self/fdinfo/%d" % fd, 10)
+    return [] if mount < 0 else _users(path, mount)
+
+
+def _users(point: bytes, mount: int) -> list[User]:
     found = []
     for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
         if pid != os.getpid():
-            user = _Process(pid, point, mount.id).user()
+            user = _Process(pid, point, mount).user()
             if user is not None:
                 found.append(user)
     return found
@@ -59,7 +69,8 @@ class _Process:
         try:
             self._same_mounts = os.readlink(self._base + b"ns/mnt") == os.readlink(b"/proc/self/ns/mnt")
             paths, writing = self._open_files()
-            paths = [*self._places(), *paths] or self._mappings()
+            places = self._places()
+            paths = ([*paths, *places] if writing else [*places, *paths]) or self._mappings()
             if not paths:
                 return None
             with open(self._base + b"comm", "rb") as comm:
@@ -88,7 +99,7 @@ class _Process:
 
     def _open_files(self) -> tuple[list[bytes], bool]:
         """Its open files there, and whether one of them is open for writing."""
-        found = []
+        found: list[bytes] = []
         writing = False
         for fd in os.listdir(self._base + b"fd"):
             target = _target(self._base + b"fd/" + fd)
@@ -97,8 +108,11 @@ class _Process:
             info = self._base + b"fdinfo/" + fd
             if self._same_mounts and _number(_MOUNT, info, 10) != self._mount:
                 continue
-            found.append(target)
-            writing = writing or bool(_number(_FLAGS, info, 8) & (os.O_WRONLY | os.O_RDWR))
+            if _number(_FLAGS, info, 8) & (os.O_WRONLY | os.O_RDWR):
+                writing = True
+                found.insert(0, target)
+            else:
+                found.append(target)
         return found, writing
 
     def _mappings(self) -> list[bytes]:

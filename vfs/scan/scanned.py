@@ -23,7 +23,7 @@ from store.lock import Lock
 from store.nodes import same_entry
 from store.refs import CheckpointId
 from vfs import answers, interpreter, steps
-from vfs.channels.users import users
+from vfs.channels.users import users_of_directory
 from vfs.live.tree import Root
 from vfs.scan import bridge
 from vfs.scan.capture import Present
@@ -355,10 +355,15 @@ class ScannedWorkspace:
             changed=changed,
             store_bytes=self._size.of(self.timeline.home.objects),
             health=list(self._health),
-            writers=[str(user) for user in users(os.fsencode(self._workspace)) if user.writing],
+            writers=self._writers(),
             undo=undo,
             redo=redo,
         )
+
+    def _writers(self) -> list[str]:
+        top = self.timeline.top
+        found = users_of_directory(self._top, top) if isinstance(top, int) else []
+        return [str(user) for user in found if user.writing]
 
     def unmount(self, how: Literal["apply", "keep", "discard"] = "apply", lazy: bool = False) -> UnmountResult:
         """See ``Workspace``. The directory has all changes already; what is unsaved becomes a checkpoint, and
