@@ -239,6 +239,24 @@ def test_attributes_of_a_file_with_a_name_outside(scanned: Scanned, tmp_path: Pa
     assert stat.S_IMODE((tmp_path / "outside").stat().st_mode) == 0o644
 
 
+def test_names_of_a_file_that_became_files_of_their_own(scanned: Scanned) -> None:
+    """With the bytes that they had: only their times tell, and they are one file again."""
+    top = scanned.path
+    scanned.write("a", "text")
+    for name in ("b", "c"):
+        os.link(top / "a", top / name)
+    ws = scanned.start()
+    before = capture(top, times=False)
+    for name in "ab":
+        os.unlink(top / name)
+        os.utime(scanned.write(name, "text"), ns=(1, 10**18))
+    ws.checkpoint()
+    ws.undo()
+    assert not capture(top, times=False).differences(before)
+    ws.redo()
+    assert len({(top / name).stat().st_ino for name in "abc"}) == 3
+
+
 # --- attributes ------------------------------------------------------------------------------------------------
 
 
