@@ -20,7 +20,7 @@ from harness.messages import METHODS, to_object, typed
 from harness.places import home_directory
 from harness.systems import system
 from store.format import Regular
-from store.history import Head
+from store.head import Head
 from store.home import Home, WorkspaceIdentity, WorkspaceStore
 from store.journal import read_journal
 from vfs import answers

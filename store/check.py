@@ -303,19 +303,19 @@ class _Check:
                 before = len(history.problems)
                 head = history.read_head()
         except DamagedError as error:
-            self._tell("damage", history.head_path, error.message)
+            self._tell("damage", history.head_file.path, error.message)
             return
         found = history.problems[before:]
         repair = self._repair and mine and head is not None
         if repair and found:
             assert head is not None
-            if os.path.exists(history.head_path):
-                self._set_aside(history.head_path)
+            if os.path.exists(history.head_file.path):
+                self._set_aside(history.head_file.path)
             history.write_head(head, sync=True)
         for problem in found:
-            self._tell("damage", history.head_path, problem, repair)
+            self._tell("damage", history.head_file.path, problem, repair)
         if head is not None and head.generation > store.generations.current:
-            self._tell("damage", history.head_path, f"speaks of generation {head.generation}, which has not begun")
+            self._tell("damage", history.head_file.path, f"speaks of generation {head.generation}, which has not begun")
 
     def _journals(self, store: WorkspaceStore, mine: bool) -> None:
         epochs = store.epochs()
@@ -376,9 +376,9 @@ class _Check:
         at = next((one.id for one in history.ancestors(head.head) if not is_lost(one.id)), None)
         repair = self._repair and at is not None
         if repair and at is not None:
-            self._set_aside(history.head_path)
+            self._set_aside(history.head_file.path)
             history.write_head(msgspec.structs.replace(head, head=at, redo=()), sync=True)
-        self._tell("damage", history.head_path, f"stands on checkpoint {head.head}, which is lost", repair)
+        self._tell("damage", history.head_file.path, f"stands on checkpoint {head.head}, which is lost", repair)
 
     # Layers
 

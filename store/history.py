@@ -1,7 +1,8 @@
 """The checkpoints of one workspace: a tree in the order in which they were made, and the head.
 
-Owns ``history``, an append-only file of events, and ``head``, a small file replaced by rename. Does not own what a
-layer holds, nor when a checkpoint may be called sealed: the sealer says so after it has flushed the objects.
+Owns ``history``, an append-only file of events, and what the head is taken to be after a failure. Does not own the
+head's file (``head``), what a layer holds, nor when a checkpoint may be called sealed: the sealer says so after it has
+flushed the objects.
 
 Concurrency: any thread; one process writes (the holder of the workspace's lock), others read what was there when
 they looked.
@@ -18,11 +19,11 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec.structs import force_setattr
 
-from store.disk import Clock, Disk, Ids, read_file
-from store.errors import DamagedError, FormatError, NoSpaceError, UnknownCheckpointError
+from store.disk import Clock, Disk, Ids
+from store.errors import FormatError, NoSpaceError, UnknownCheckpointError
 from store.format import FORMAT_VERSION
-from store.frames import EventFile, frame, scan
-from store.journal import JournalHeader, read_journal
+from store.frames import EventFile
+from store.head import Head, HeadFile
 from store.refs import CheckpointId, LayerRef, NodeRef
 
 CheckpointKind = Literal["base", "user", "automatic", "outside", "hidden"]
@@ -96,29 +97,8 @@ class Removed(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_field
 Event: TypeAlias = Checkpoint | Scoped | Sealed | Labelled | Removed
 
 
-class Head(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag="head", kw_only=True):
-    """Where the workspace stands.
-
-    ``head`` is the checkpoint that the present state goes on from, ``redo`` the way forward, nearest first; ``epoch``
-    the journal being written, ``generation`` the state of the base, ``base`` the checkpoint that the base directory
-    equals, ``next_ino`` a number above every inode number given out so far. ``mounted`` is true from mount to clean
-    unmount; ``left`` tells how the last unmount ended ("" if there was none).
-    """
-
-    version: int = FORMAT_VERSION
-    head: CheckpointId
-    base: CheckpointId
-    epoch: int
-    generation: int
-    next_ino: int
-    redo: tuple[CheckpointId, ...] = ()
-    mounted: bool = False
-    left: Literal["", "apply", "keep", "discard"] = ""
-
-
 _encode = msgspec.msgpack.Encoder().encode
 _events = msgspec.msgpack.Decoder(list[Event])
-_heads = msgspec.msgpack.Decoder(Head)
 
 _BACK = re.compile(r"@~([0-9]{1,9})")
 
@@ -128,8 +108,7 @@ class History:
 
     def __init__(self, directory: bytes, disk: Disk, clock: Clock, ids: Ids) -> None:
         self.path = os.path.join(directory, b"history")
-        self.head_path = os.path.join(directory, b"head")
-        self._journals = os.path.join(directory, b"journal")
+        self.head_file = HeadFile(directory, disk)
         self.problems: list[str] = []
         self._disk = disk
         self._clock = clock
@@ -429,7 +408,7 @@ class History:
         assert head.base in self._all, "the base is a checkpoint"
         if sync:
             self.sync()
-        self._disk.replace(self.head_path, frame(_encode(head)), sync)
+        self.head_file.write(head, sync)
 
     def read_head(self) -> Head | None:
         """The head, None if the workspace has no checkpoint yet.
@@ -438,7 +417,7 @@ class History:
         the newest journal begins, else the newest known checkpoint, and ``problems`` says so. Raises FormatError for
         another version.
         """
-        head = self._stored_head()
+        head = self.head_file.read()
         newest = self.newest()
         if newest is None:
             if head is not None:
@@ -446,7 +425,7 @@ class History:
             return None
         if head is None:
             everything = self.all()
-            journal = self._newest_journal()
+            journal = self.head_file.newest_journal(self._all)
             at = newest.id if journal is None or journal.head is None else journal.head
             found = "the newest checkpoint" if journal is None else "where the newest journal begins"
             self._problem(f"the head was lost; it is taken to be {found}, {at}")
@@ -472,40 +451,6 @@ class History:
             self._problem(f"{len(head.redo) - known} steps of redo were lost with their checkpoints")
             changes["redo"] = head.redo[:known]
         return msgspec.structs.replace(head, **changes) if changes else head
-
-    def _stored_head(self) -> Head | None:
-        name = os.fsdecode(self.head_path)
-        try:
-            frames = scan(read_file(self.head_path))
-        except FileNotFoundError:
-            return None
-        if len(frames.payloads) != 1:
-            return None
-        try:
-            head = _heads.decode(frames.payloads[0])
-        except msgspec.DecodeError as error:
-            raise FormatError(f"{name} is not of format version {FORMAT_VERSION}: {error}") from error
-        if head.version != FORMAT_VERSION:
-            raise FormatError(
-                f"{name} is of format version {head.version}; this plyfs reads version {FORMAT_VERSION}",
-                hint="use the plyfs release that wrote this store, or a newer one",
-            )
-        return head
-
-    def _newest_journal(self) -> JournalHeader | None:
-        """The first words of the newest journal, whose records would be lost with the head; None if there is none."""
-        try:
-            numbers = [int(name) for name in os.listdir(self._journals) if name.isdigit()]
-        except FileNotFoundError:
-            return None
-        for number in sorted(numbers, reverse=True):
-            try:
-                header = read_journal(os.path.join(self._journals, b"%d" % number)).header
-            except (FileNotFoundError, DamagedError):
-                continue
-            if header.head in self._all:
-                return header
-        return None
 
     def _newest_base(self) -> CheckpointId:
         everything = self.all()

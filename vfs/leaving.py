@@ -18,7 +18,7 @@ from store.entries import below
 from store.errors import FormatError, NoSpaceError, StoreError
 from store.format import Directory, Regular, Special, Symlink
 from store.generations import Generation
-from store.history import Head
+from store.head import Head
 from store.home import Home, WorkspaceStore
 from store.nodes import settled
 from store.refs import CheckpointId, LayerRef

@@ -14,7 +14,7 @@ import msgspec
 
 from store.errors import DamagedError
 from store.format import Origin
-from store.history import Head
+from store.head import Head
 from store.home import Home, WorkspaceIdentity, WorkspaceStore
 from store.lock import Lock
 from store.refs import CheckpointId, LayerRef

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import zip_longest
 from typing import NamedTuple
 
-from store.history import Checkpoint, Head, History
+from store.head import Head
+from store.history import Checkpoint, History
 from store.refs import CheckpointId
 from vfs.trees.diff import Changed
 from vfs.workspace import NothingToDoError

@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from store.history import Checkpoint, CheckpointKind, Head, History
+from store.head import Head
+from store.history import Checkpoint, CheckpointKind, History
 from store.nodes import same_entry
 from store.refs import CheckpointId, LayerRef
 from vfs import steps

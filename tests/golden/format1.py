@@ -43,7 +43,7 @@ from store.format import (
 )
 from store.frames import frame
 from store.generations import Generation
-from store.history import Head
+from store.head import Head
 from store.home import Home, WorkspaceIdentity
 from store.journal import JournalHeader, JournalWriter
 from store.nodes import Pages

@@ -19,7 +19,7 @@ from store.format import (
     decode,
     encode,
 )
-from store.history import Head
+from store.head import Head
 from store.journal import JournalWriter, journal_header
 from store.nodes import Pages
 from store.refs import LayerRef

@@ -13,7 +13,7 @@ import pytest
 from store.check import check
 from store.disk import Disk
 from store.errors import NoSpaceError
-from store.history import Head
+from store.head import Head
 from store.home import Home, WorkspaceIdentity
 from store.journal import JournalWriter, journal_header, read_journal
 from store.refs import digest

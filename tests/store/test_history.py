@@ -11,7 +11,8 @@ import pytest
 from store.disk import Disk
 from store.errors import DamagedError, FormatError, NoSpaceError, UnknownCheckpointError
 from store.frames import frame
-from store.history import Head, History
+from store.head import Head
+from store.history import History
 from store.refs import CheckpointId, LayerRef
 from tests.store.faulty_disk import FaultyDisk
 

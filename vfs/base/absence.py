@@ -19,7 +19,7 @@ import msgspec
 
 from store.errors import DamagedError
 from store.generations import Generation
-from store.history import Head
+from store.head import Head
 from store.home import Home, WorkspaceStore
 from store.whole import read_whole, write_whole
 from vfs.apply.record import Explained

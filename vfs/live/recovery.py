@@ -17,7 +17,7 @@ import msgspec
 
 from store.disk import boot_id
 from store.errors import DamagedError, StoreError
-from store.history import Head
+from store.head import Head
 from store.journal import JournalContents, JournalWriter, read_journal
 from store.refs import CheckpointId, Ino
 from vfs.errors import FsError

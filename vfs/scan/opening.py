@@ -13,7 +13,7 @@ import msgspec
 
 from store.disk import boot_id
 from store.errors import StoreError
-from store.history import Head
+from store.head import Head
 from store.home import Home, WorkspaceStore
 from store.journal import read_journal
 from store.reach import Reach

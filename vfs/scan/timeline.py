@@ -19,7 +19,8 @@ import msgspec
 
 from store.errors import StoreError
 from store.format import Layer, Regular, decode
-from store.history import Checkpoint, CheckpointKind, Head
+from store.head import Head
+from store.history import Checkpoint, CheckpointKind
 from store.home import Home, WorkspaceStore
 from store.nodes import Page, same_entry
 from store.refs import CheckpointId, Ino, LayerRef, NodeRef
