@@ -11,6 +11,7 @@ import shutil
 import stat
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
@@ -154,9 +155,12 @@ class ScanRig(Story):
         before = dict(walk(self.plain.root))
         self._regroup(onto, before)
         names = dict(walk(onto))
+        links = Counter(id(node) for node in (*before.values(), *names.values()))
         untouched = set()
         for path, node in names.items():
             old = before.get(path)
+            if old is not None and links[id(node)] == 1 < links[id(old)] and old.tree_mtime != node.tree_mtime:
+                continue  # its own again: whether others share it nobody knows, so no time is set in place
             if old is not None and old.token == node.token and (node.kind == DIR or _as_it_was(old, node)):
                 untouched.add(id(node))
                 node.ino = old.ino
