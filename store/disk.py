@@ -31,6 +31,7 @@ _CLOEXEC = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 READ_FLAGS = os.O_RDONLY | _CLOEXEC
 CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | _CLOEXEC
 APPEND_FLAGS = os.O_RDWR | os.O_APPEND | _CLOEXEC
+GROW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _CLOEXEC
 LOCK_FLAGS = os.O_RDWR | os.O_CREAT | _CLOEXEC
 
 _ALWAYS = stat.S_IWRITE if sys.platform == "win32" else 0

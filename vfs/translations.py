@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from store.disk import make_directories
+from store.disk import GROW_FLAGS, make_directories
 
 if TYPE_CHECKING:
     from store.home import Home, WorkspaceStore
@@ -58,7 +58,7 @@ class Translations:
             if not new:
                 return
             make_directories(self._disk, self._directory)
-            fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            fd = os.open(self._path, GROW_FLAGS, 0o600)
             try:
                 self._disk.write_all(fd, new)
             finally:

@@ -66,6 +66,8 @@ MACOS = """
 import os, sys
 import subprocess, psutil, platformdirs, pathlib
 lacking = "O_PATH listxattr getxattr setxattr removexattr fdatasync O_TMPFILE SEEK_DATA SEEK_HOLE"
+lacking += " copy_file_range eventfd memfd_create pidfd_open pipe2 splice posix_fadvise posix_fallocate getrandom"
+lacking += " sched_getaffinity sched_setaffinity O_DIRECT O_LARGEFILE O_NOATIME getresuid setresuid"
 for name in lacking.split():
     delattr(os, name)
 import fcntl

@@ -18,12 +18,22 @@ from typing import Any
 
 MODULES = {"fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog", "posix"}
 FUNCTIONS = (
-    "chown", "chroot", "ctermid", "fchdir", "fchmod", "fchown", "fdatasync", "fork", "getegid", "geteuid", "getgid",
-    "getpgid", "getuid", "getxattr", "lchown", "listxattr", "lockf", "mkfifo", "mknod", "pread", "preadv", "pwrite",
-    "pwritev", "removexattr", "sendfile", "setsid", "setxattr", "statvfs", "fstatvfs", "sync", "posix_spawn",
-    "posix_fallocate", "posix_fadvise", "SEEK_DATA", "SEEK_HOLE", "O_CLOEXEC", "O_DIRECTORY", "O_NOATIME", "O_NOCTTY",
-    "O_NOFOLLOW", "O_NONBLOCK", "O_PATH", "O_SYNC", "O_TMPFILE",
+    "O_ACCMODE", "O_ASYNC", "O_CLOEXEC", "O_DIRECT", "O_DIRECTORY", "O_DSYNC", "O_FSYNC", "O_LARGEFILE", "O_NDELAY",
+    "O_NOATIME", "O_NOCTTY", "O_NOFOLLOW", "O_NONBLOCK", "O_PATH", "O_RSYNC", "O_SYNC", "O_TMPFILE", "SEEK_DATA",
+    "SEEK_HOLE", "chown", "chroot", "confstr", "copy_file_range", "ctermid", "eventfd", "eventfd_read", "eventfd_write",
+    "fchdir", "fchmod", "fchown", "fdatasync", "fork", "forkpty", "fpathconf", "fstatvfs", "get_blocking", "getegid",
+    "geteuid", "getgid", "getgrouplist", "getgroups", "getloadavg", "getpgid", "getpgrp", "getpriority", "getrandom",
+    "getresgid", "getresuid", "getsid", "getuid", "getxattr", "initgroups", "killpg", "lchown", "listxattr", "lockf",
+    "login_tty", "memfd_create", "mkfifo", "mknod", "nice", "openpty", "pathconf", "pidfd_open", "pipe2",
+    "posix_fadvise", "posix_fallocate", "posix_spawn", "posix_spawnp", "pread", "preadv", "pwrite", "pwritev", "readv",
+    "removexattr", "sched_get_priority_max", "sched_get_priority_min", "sched_getaffinity", "sched_getparam",
+    "sched_getscheduler", "sched_rr_get_interval", "sched_setaffinity", "sched_setparam", "sched_setscheduler",
+    "sched_yield", "sendfile", "set_blocking", "setegid", "seteuid", "setgid", "setgroups", "setpgid", "setpgrp",
+    "setpriority", "setregid", "setresgid", "setresuid", "setreuid", "setsid", "setuid", "setxattr", "spawnlp",
+    "spawnlpe", "spawnvp", "spawnvpe", "splice", "statvfs", "sync", "sysconf", "tcgetpgrp", "tcsetpgrp", "ttyname",
+    "uname", "wait", "wait3", "wait4", "waitid", "writev",
 )  # fmt: skip
+"""What Python 3.11 for Windows has not in ``os``, read off it."""
 BY_DIRECTORY = (
     "open", "stat", "rename", "replace", "unlink", "remove", "mkdir", "rmdir", "link", "symlink", "readlink", "utime",
     "chmod",

@@ -162,8 +162,7 @@ class Story:
         (self.workspace / "a.txt").write_text("before the kill")
         made = self.run("checkpoint", "--sync")
         (self.workspace / "a.txt").write_text("after")
-        pid = int(self.run("mount", str(self.workspace), status=7)["error"]["message"].split("process ")[1].split()[0])
-        os.kill(pid, 9)  # TerminateProcess
+        _kill(self.daemon())
         status = self.run("status")
         assert status["head"] == made["id"], status
         assert status["dirty"], status
@@ -172,6 +171,37 @@ class Story:
         self.run("undo")
         self.run("restore", made["id"])
         assert (self.workspace / "a.txt").read_text() == "before the kill"
+
+    def a_daemon_that_is_killed_in_the_middle_of_a_restore(self) -> None:
+        before = self.tree()
+        start = self.run("checkpoint")["id"]
+        for number in range(300):
+            (self.workspace / f"many{number % 7}").mkdir(exist_ok=True)
+            (self.workspace / f"many{number % 7}" / f"{number}.txt").write_text(f"{number}\n" * 50)
+        made = self.run("checkpoint", "--sync")["id"]
+        after = self.tree()
+        for delay in (0.0, 0.1, 0.2, 0.4):
+            pid = self.daemon()
+            words = [sys.executable, str(MAIN), "restore", start]
+            moving = subprocess.Popen(
+                words, cwd=self.workspace, env=self.environment,
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+            time.sleep(delay)
+            _kill(pid)
+            moving.wait()
+            head = self.run("status")["head"]
+            assert self.run("drift")["changes"] == []
+            assert self.tree() == (before if head == start else after), (delay, head)
+            self.run("restore", made)
+        assert self.tree() == after
+        self.run("restore", start)
+        assert self.tree() == before
+
+    def daemon(self) -> int:
+        """The process that serves the workspace."""
+        message = str(self.run("mount", str(self.workspace), status=7)["error"]["message"])
+        return int(message.split("process ")[1].split()[0])
 
     def a_program_in_it(self) -> None:
         self.run("unmount")
@@ -210,6 +240,14 @@ def _content(path: Path) -> bytes | None:
     return None if path.is_dir() else path.read_bytes()
 
 
+def _kill(pid: int) -> None:
+    """As the task manager ends a process: TerminateProcess. One that has ended already is no failure."""
+    try:
+        os.kill(pid, 9)
+    except OSError:
+        pass
+
+
 def _say(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
@@ -224,6 +262,7 @@ STEPS: tuple[Callable[[Story], None], ...] = (
     Story.a_file_that_is_held_open_is_named,
     Story.names_that_differ_in_case_alone,
     Story.a_daemon_that_is_killed,
+    Story.a_daemon_that_is_killed_in_the_middle_of_a_restore,
     Story.a_program_in_it,
     Story.the_store_is_sound_and_can_be_collected,
     Story.unmounted_it_is_the_plain_directory,

@@ -224,7 +224,7 @@ def copy_data(source: int, offset: int, target: int, start: int, length: int) ->
 
 def copy_range(source: int, offset: int, target: int, start: int, length: int) -> None:
     """Copy exactly ``length`` bytes between files, in the kernel where it can. EIO if the source is shorter."""
-    in_kernel = True
+    in_kernel = hasattr(os, "copy_file_range")  # Linux
     while length:
         if in_kernel:
             try:
