@@ -4,11 +4,15 @@ docs/scanner.md.
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.served import Plyfs, Served
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -88,3 +92,39 @@ def test_the_main_job(tmp_path: Path, pretend: str) -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "done"
+
+
+def test_commands_and_daemon_on_macos(tmp_path: Path) -> None:
+    """The whole way, in processes of which each takes itself to be on macOS."""
+    (tmp_path / "site").mkdir()
+    before = "import trio, trio.socket, logging.handlers, concurrent.futures.thread, faulthandler, tempfile, hmac\n"
+    lacking = "import signal\ndel signal.sigwaitinfo, signal.sigtimedwait\nimport socket\ndel socket.SO_PEERCRED\n"
+    (tmp_path / "site" / "sitecustomize.py").write_text(before + MACOS + lacking)
+    workspace = tmp_path / "workspace"
+    (workspace / "d").mkdir(parents=True)
+    (workspace / "a").write_text("first")
+    plyfs = Plyfs(environment={"PYTHONPATH": str(tmp_path / "site"), "HOME": str(tmp_path)})
+    plyfs.owns(workspace)
+    served = Served(plyfs, workspace)
+    try:
+        mounted = served.json("mount", str(workspace))
+        assert mounted["mode"] == "scan"
+        assert any("no FUSE but that of Linux" in note for note in mounted["notes"])
+        (workspace / "a").write_text("second " * 100)
+        (workspace / "d").rmdir()
+        made = served.json("checkpoint", "--sync")
+        assert made["changed"] == 2
+        served.json("undo")
+        assert (workspace / "a").read_text() == "first"
+        served.json("redo")
+        assert (workspace / "a").read_text() == "second " * 100
+        os.kill(mounted["pid"], signal.SIGKILL)
+        assert served.json("status")["head"] == made["id"]
+        assert served.json("doctor")["healthy"]
+        served.json("unmount")
+        assert served.json("status")["mounted"] is False
+        done = served.run("run", "--", "sh", "-c", "echo ran > ran; exit 4", check=False)
+        assert done.returncode == 4, done.stderr
+        assert (workspace / "ran").read_text() == "ran\n"
+    finally:
+        assert plyfs.close() == []
