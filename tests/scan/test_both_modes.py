@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.scan.test_life import damage
+from tests.scan.test_damage import damage
 from tests.served import Plyfs, Served
 from tests.treestate import TreeState, capture
 
