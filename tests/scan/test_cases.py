@@ -11,6 +11,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.scan.conftest import Scanned, kinds
 from tests.treestate import capture
 
@@ -285,6 +287,23 @@ def test_what_a_directory_gives_to_what_is_made_in_it(scanned: Scanned) -> None:
     assert os.getxattr(top / "d", "system.posix_acl_default") == acl
     ws.undo()
     same(scanned, before)
+
+
+def test_attributes_of_a_symbolic_link_itself(scanned: Scanned) -> None:
+    """Only privileged ones can be there: the kernel has no ``user.`` attributes on links."""
+    (scanned.path / "link").symlink_to("nowhere")
+    try:
+        os.setxattr(scanned.path / "link", "trusted.note", b"one", follow_symlinks=False)
+    except PermissionError:
+        pytest.skip("NOT RUN: no right to set trusted attributes")
+    ws = scanned.start()
+    os.unlink(scanned.path / "link")
+    (scanned.path / "link").symlink_to("elsewhere")
+    ws.checkpoint()
+    ws.undo()
+    assert os.readlink(scanned.path / "link") == "nowhere"
+    assert os.getxattr(scanned.path / "link", "trusted.note", follow_symlinks=False) == b"one"
+    assert ws.drift().changes == []
 
 
 def test_setuid_and_capabilities_survive_their_owner(scanned: Scanned) -> None:

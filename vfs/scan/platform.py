@@ -185,7 +185,7 @@ class Posix:
         refused: list[str] = []
         if (status.st_uid, status.st_gid) != (wanted.uid, wanted.gid):
             _try(refused, "owner", lambda: self._chown(at, name, wanted))
-        if sys.platform == "linux" and not stat.S_ISLNK(status.st_mode):
+        if sys.platform == "linux":
             self._set_xattrs(at, name, wanted, refused)
         if not stat.S_ISLNK(status.st_mode) and stat.S_IMODE(self.stat(at, name).st_mode) != wanted.mode:
             _try(refused, "mode", lambda: self._chmod(at, name, wanted.mode))
@@ -199,7 +199,7 @@ class Posix:
 
     def _set_xattrs(self, at: Handle, name: str, wanted: Attributes, refused: list[str]) -> None:
         present = dict(self.xattrs(at, name))
-        path = f"/proc/self/fd/{at}/{name}"  # not a link: its type was looked at, and the last call does not follow
+        path = f"/proc/self/fd/{at}/{name}"  # no call follows a link: links have attributes of their own
         for key in present.keys() - dict(wanted.xattrs).keys():
             _try(refused, os.fsdecode(key), partial(os.removexattr, path, key, follow_symlinks=False))
         for key, value in wanted.xattrs:
