@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
@@ -36,10 +36,26 @@ from vfs.trees.view import View, join
 from vfs.workspace import ConflictError, UnmountResult, WorkspaceError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from vfs.channel import Channel
-    from vfs.mounted import MountedWorkspace
+    from vfs.opening import Opened
+    from vfs.sealing import Sealing
+    from vfs.timeline import Timeline
+    from vfs.trees.contents import Contents
 
 How = Literal["apply", "keep", "discard"]
+
+
+class Served(NamedTuple):
+    """What is left: the parts of a mounted workspace, and how to serve it again."""
+
+    home: Home
+    opened: Opened
+    timeline: Timeline
+    sealing: Sealing
+    contents: Contents
+    serve_again: Callable[[], None]
 
 
 class Applying(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, tag="applying"):
@@ -76,7 +92,7 @@ def catch_up(home: Home, store: WorkspaceStore, base_fd: int, notes: list[str]) 
             notes.append(found.note)
 
 
-def leave(served: MountedWorkspace, channel: Channel, point: bytes, how: How, lazy: bool) -> UnmountResult:
+def leave(served: Served, channel: Channel, point: bytes, how: How, lazy: bool) -> UnmountResult:
     """Unmount ``served``. Raises ConflictError while files are open there and not ``lazy``, NoSpaceError or another
     StoreError if the base cannot take the changes; then the workspace goes on being served.
     """
@@ -150,7 +166,7 @@ def refuse_if_busy(point: bytes) -> None:
 # --- applying --------------------------------------------------------------------------------------------------------
 
 
-def _apply(served: MountedWorkspace) -> Applied | None:
+def _apply(served: Served) -> Applied | None:
     opened = served.opened
     store = opened.store
     root = served.timeline.fold()[0]
@@ -265,7 +281,7 @@ class _Times:
             self.found[path] = mtime
 
 
-def _settle(served: MountedWorkspace, how: How, applied: Applied | None) -> str | None:
+def _settle(served: Served, how: How, applied: Applied | None) -> str | None:
     """Write down where the workspace stands now; the checkpoint of what was found changed below the mount, if any."""
     store = served.opened.store
     head = served.timeline.head

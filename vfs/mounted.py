@@ -151,7 +151,7 @@ class MountedWorkspace:
             made = self.timeline.note_outside(tuple(paths), lambda root: store_layer(self.home, root))
         self._listener("head", {"head": made.id})
 
-    def serve_again(self) -> None:
+    def _serve_again(self) -> None:
         """Serve once more what could not be left."""
         with self.opened.core.tree.lock:
             self.opened.core.tree.forget_all()
@@ -393,4 +393,6 @@ class MountedWorkspace:
         if self._survey is not None:
             self._survey.stop()
         with self._leaving:
-            return leaving.leave(self, self._channel, self._point, how, lazy)
+            parts = self.home, self.opened, self.timeline, self.sealing, self.contents
+            served = leaving.Served(*parts, self._serve_again)
+            return leaving.leave(served, self._channel, self._point, how, lazy)

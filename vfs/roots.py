@@ -127,8 +127,7 @@ class Roots:
         layer = self._history.get(id).layer
         if ref is None or layer is None:
             return {}
-        from vfs.scan.bridge import uncovered  # most workspaces never need the scanner
-        from vfs.scan.coverage import Coverage, load_scope
+        from vfs.scan.coverage import Coverage, load_scope, uncovered  # most workspaces never need the scanner
 
         own = View.load(self._pages, self._host, self._objects, layer)
         contents = Contents(self._objects, self._host)

@@ -1,10 +1,10 @@
 """Going from a mount to scanning and back: the base changes hands, and with it what trees may cite.
 
 Owns the two ends of generations (docs/adr/0004) that make each kind of checkpoint readable in the other mode, and
-telling from them whose the base is. When
-scanning begins on the head of a mount, everything that mounts' trees cite of the base is in the store from then on, as
-the first scan found it; what is not captured they go on citing, as it is. When a mount begins on the head of a scan,
-the base is scanned once more, and scanned trees fall through to it wherever they equal it. Does not own translating.
+telling from them whose the base is. When scanning begins on the head of a mount, everything that mounts' trees cite of
+the base is in the store from then on, as the first scan found it; what is not captured they go on citing, as it is.
+When a mount begins on the head of a scan, the base is scanned once more, and scanned trees fall through to it wherever
+they equal it. Does not own translating.
 
 Concurrency: the workspace's store lock is held.
 """
@@ -23,10 +23,7 @@ from store.refs import LayerRef
 from vfs.errors import FsError
 from vfs.live.tree import Root
 from vfs.roots import load_layer
-from vfs.scan.coverage import Coverage
-from vfs.scan.plan import WHY
 from vfs.scan.statindex import DirectoryRecord
-from vfs.trees.diff import Changed
 from vfs.trees.host import Host
 from vfs.trees.view import join
 
@@ -135,14 +132,3 @@ def cited(root: DirectoryRecord, left_out: Mapping[bytes, str]) -> list[bytes]:
     found = list(left_out)
     found += [join(record.path, b".git") for record in root.all() if record.git]
     return found
-
-
-def uncovered(changes: Iterable[Changed], coverage: Coverage) -> dict[bytes, str]:
-    """Of ``changes``, the paths of which the target says nothing, and why: a restore keeps them as they are."""
-    found: dict[bytes, str] = {}
-    for change in changes:
-        if change.kind in ("delete", "type", "overwrite", "mode") and change.before is not None:
-            reason = coverage.reason(change.path, isinstance(change.before, Directory))
-            if reason is not None and reason != "git":
-                found[change.path] = WHY.get(reason, reason)
-    return {path: why for path, why in found.items() if os.path.dirname(path) not in found}

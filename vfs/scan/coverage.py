@@ -10,18 +10,25 @@ Concurrency: one thread; remembers what it was asked.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from store.errors import FormatError
-from store.format import Regular, Repository, Scope, decode
+from store.format import Directory, Regular, Repository, Scope, decode
 from store.nodes import ObjectStore
 from store.refs import NodeRef
 from vfs.scan.ignorerules import NONE, Rules
 from vfs.scan.repository import rules_of
+from vfs.trees.diff import Changed
 from vfs.trees.view import View, join
 
 GIT = b".git"
 IGNORE = b".gitignore"
+WHY = {
+    "ignored": "git ignored it then, so that checkpoint says nothing of it",
+    "too big": "it was too big to be captured then",
+    "unreadable": "it could not be read then",
+    "another file system": "it is on another file system",
+}
 
 
 def load_scope(objects: ObjectStore, ref: NodeRef) -> Scope:
@@ -109,3 +116,14 @@ def under(path: bytes, tops: dict[bytes, str]) -> tuple[bytes, str] | None:
 def shown(path: bytes) -> str:
     """A path for people."""
     return os.fsdecode(path)
+
+
+def uncovered(changes: Iterable[Changed], coverage: Coverage) -> dict[bytes, str]:
+    """Of ``changes``, the paths of which the target says nothing, and why: a restore keeps them as they are."""
+    found: dict[bytes, str] = {}
+    for change in changes:
+        if change.kind in ("delete", "type", "overwrite", "mode") and change.before is not None:
+            reason = coverage.reason(change.path, isinstance(change.before, Directory))
+            if reason is not None and reason != "git":
+                found[change.path] = WHY.get(reason, reason)
+    return {path: why for path, why in found.items() if os.path.dirname(path) not in found}

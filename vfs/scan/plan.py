@@ -16,18 +16,12 @@ from typing import NamedTuple
 
 from store.format import Directory, Linked
 from store.refs import Ino
-from vfs.scan.coverage import Coverage, in_git, under
+from vfs.scan.coverage import WHY, Coverage, in_git, under
 from vfs.scan.statindex import StatIndex
 from vfs.trees.diff import Changed
 from vfs.trees.view import Present, View, join
 from vfs.workspace import Kept, RefusedError
 
-WHY = {
-    "ignored": "git ignored it then, so that checkpoint says nothing of it",
-    "too big": "it was too big to be captured then",
-    "unreadable": "it could not be read then",
-    "another file system": "it is on another file system",
-}
 WHY_NOW = {
     "ignored": "git ignores it now, so what is there was not captured",
     "too big": "what is there is too big to be captured",
