@@ -193,7 +193,7 @@ def _silent(endpoint: Endpoint) -> PlyfsError:
     return PlyfsError(
         "daemon_silent",
         f"the daemon at {endpoint.address} does not answer",
-        "`plyfs doctor` names its process; after `kill -9` of it, any command mends the mount",
+        "`plyfs doctor` names its process and how to end it; then any command mends the mount",
     )
 
 

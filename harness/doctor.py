@@ -155,7 +155,7 @@ def _listens(entry: Entry, seconds: float) -> bool:
         raise PlyfsError(
             "daemon_silent",
             f"process {entry.pid} serves {entry.workspace} but does not listen at {entry.socket}",
-            f"`kill {entry.pid}` lets it keep the changes and end; then run the command again",
+            f"`{system.end_command(entry.pid)}` lets it keep the changes and end; then run the command again",
         ) from None
     return True
 
@@ -262,7 +262,7 @@ def _daemon(registry: Registry, entry: Entry, terminal: Terminal) -> list[Findin
         finally:
             client.close()
     except PlyfsError as error:
-        detail = f"process {entry.pid}: {error.message}; `kill {entry.pid}`, or `kill -9` if that does not help"
+        detail = f"process {entry.pid}: {error.message}; {system.ending(entry.pid)}"
         return [Finding("daemon", entry.workspace, "found", detail)]
     if entry.mode == "fuse" and entry.mountpoint is not None:
         state = mountpoint.state(os.fsencode(entry.mountpoint))

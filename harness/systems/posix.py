@@ -23,6 +23,16 @@ _FROM_KERNEL = 0x80
 user_id = os.geteuid
 
 
+def end_command(pid: int) -> str:
+    """What a person types to have a process end."""
+    return f"kill {pid}"
+
+
+def ending(pid: int) -> str:
+    """The same for one that may not listen, as advice."""
+    return f"`kill {pid}`, or `kill -9` if that does not help"
+
+
 def lock(descriptor: int, wait: bool) -> bool:
     """Lock the open file until it is closed; False if another holds it and not ``wait``."""
     import fcntl

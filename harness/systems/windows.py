@@ -22,6 +22,16 @@ def user_id() -> int:
     return 0
 
 
+def end_command(pid: int) -> str:
+    """What a person types to have a process end. Nothing gentler reaches one without a window."""
+    return f"taskkill /F /PID {pid}"
+
+
+def ending(pid: int) -> str:
+    """The same, as advice."""
+    return f"`{end_command(pid)}`"
+
+
 def lock(descriptor: int, wait: bool) -> bool:
     """Lock the open file until it is closed; False if another holds it and not ``wait``."""
     from store.lock import flock

@@ -33,6 +33,8 @@ NO_MESSAGE = {
     "Operation not permitted": "looked for in what fusermount3 says",
     "too many FUSE filesystems": "looked for in what fusermount3 says",
     "for Windows alone": "why a module cannot be imported",
+    "kill {}": "to be typed",
+    "taskkill /F /PID {}": "to be typed",
     "plyfs {}": "a name",
     "plyfs {}\n": "the version",
     "Oh My Pi": "a name",
