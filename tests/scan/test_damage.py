@@ -101,3 +101,20 @@ def test_the_record_of_a_restore_is_damaged(scanned: Scanned, tmp_path: Path, ho
             assert {(one.path / name).read_text() for name in "abc"} == {"first"}
     finally:
         one.stop()
+
+
+def test_a_name_of_several_comes_back_to_them_though_the_records_are_lost(scanned: Scanned) -> None:
+    """Taking a name away changes the inode's own time; it is the same file all the same."""
+    scanned.write("one", "shared " * 100)
+    os.link(scanned.path / "one", scanned.path / "two")
+    (scanned.path / "d").mkdir()
+    os.link(scanned.path / "one", scanned.path / "d" / "three")
+    ws = scanned.start()
+    os.unlink(scanned.path / "d" / "three")
+    ws.unmount("keep")
+    ws.close()
+    os.unlink(ws.timeline.index_path)
+    ws = scanned.start()
+    ws.restore("base", ["d/three"])
+    assert os.stat(scanned.path / "d" / "three").st_ino == os.stat(scanned.path / "one").st_ino
+    assert os.stat(scanned.path / "one").st_nlink == 3

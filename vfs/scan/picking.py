@@ -14,6 +14,7 @@ from store.format import Directory, Entry, Linked, LinkTarget, Regular, Special,
 from store.nodes import Page, Pages, same_entry, settled
 from store.refs import Ino
 from vfs.live.tree import Root
+from vfs.trees.diff import same
 
 
 def pick(pages: Pages, onto: Root, source: Root, paths: Iterable[bytes], fresh: Callable[[], Ino]) -> Root:
@@ -91,8 +92,8 @@ class _Pick:
         known = self._numbers.get(ino)
         if known is None:
             row, other = self._row(self._source.links, ino), self._row(self._onto.links, ino)
-            same = other is None or (row is not None and settled(row.inode) == settled(other.inode))
-            known = self._numbers[ino] = ino if same else self._fresh()
+            is_it = other is None or (row is not None and same(row.inode, other.inode))
+            known = self._numbers[ino] = ino if is_it else self._fresh()
             if row is not None:
                 self._rows[known] = row if known == ino else _renumbered(row, known)
         return known
