@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -84,3 +85,43 @@ def test_the_agents_own_package_managers(make_stage: MakeStage, kind: str) -> No
     assert done.returncode == 0, done.stdout + done.stderr
     agent = stage.start()
     stage.served_by(agent)
+
+
+@pytest.mark.mounted
+def test_the_package_as_it_is_published(make_stage: MakeStage) -> None:
+    """It has all that it needs, works from ``node_modules``, and finds plyfs in the ``PATH``."""
+    stage = make_stage("pi")
+    stage.extensions = []
+    place = stage.home / "place"
+    place.mkdir()
+    npm = [str(toolchain.NODE), str(toolchain.NPM)]
+    words = ["pack", "--json", "--pack-destination", str(place), str(toolchain.EXTENSION)]
+    packed = subprocess.run([*npm, *words], cwd=place, capture_output=True, text=True, timeout=60, check=True)
+    [package] = json.loads(packed.stdout)
+    held = {file["path"] for file in package["files"]}
+    source = {
+        f"src/{path.relative_to(toolchain.EXTENSION / 'src')}" for path in toolchain.EXTENSION.rglob("src/**/*.ts")
+    }
+    assert held == {"LICENSE", "README.md", "package.json"} | source
+    programs = stage.home / "bin"
+    programs.mkdir()
+    environment = stage.environment()
+    for name, command in (("npm", shlex.join(npm)), ("plyfs", environment["PLYFS_COMMAND"])):
+        (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        (programs / name).chmod(0o755)
+    environment = {"PATH": f"{programs}{os.pathsep}{environment['PATH']}", "PLYFS_COMMAND": ""}
+    done = subprocess.run(
+        [*toolchain.pi(), "install", f"npm:plyfs-agent@file:{place / package['filename']}"],
+        cwd=stage.home,
+        env=stage.environment(environment),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    agent = stage.start(env=environment)
+    stage.served_by(agent)
+    agent.prompt(stage.model.bash("turn1", "echo 1 > a.txt"))
+    stage.do(agent, "/undo")
+    assert not (stage.workspace / "a.txt").exists()

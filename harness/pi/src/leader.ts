@@ -5,6 +5,7 @@
  * Somebody who sits in front of an agent is nobody's sub-agent, wherever it was started from.
  */
 import type { Context } from "./agent.ts";
+import { isAlive } from "./registry.ts";
 
 const NAME = "PLYFS_SESSION";
 
@@ -24,13 +25,4 @@ export function lead(own: string, env: NodeJS.ProcessEnv = process.env): void {
 /** No longer. */
 export function follow(own: string, env: NodeJS.ProcessEnv = process.env): void {
   if (env[NAME] === `${own}@${process.pid}`) delete env[NAME];
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === "EPERM";
-  }
 }

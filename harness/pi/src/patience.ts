@@ -6,6 +6,12 @@ export const HOOK_MS = 150;
 /** Before a tool runs, which might write what a checkpoint under way should not have. */
 export const TOOL_MS = 30_000;
 
+/** Without an answer for so long, the daemon is asked on another connection whether it lives (docs/protocol.md). */
+export const ANSWER_MS = 5000;
+
+/** And is given up if that is not answered either. */
+export const SILENT_MS = 10_000;
+
 /** True if `work` has ended within `ms`, well or badly; it goes on if not. */
 export async function within(ms: number, work: Promise<unknown>): Promise<boolean> {
   let timer: ReturnType<typeof setTimeout> | undefined;

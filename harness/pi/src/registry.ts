@@ -45,6 +45,21 @@ function read(path: string, env: NodeJS.ProcessEnv): Served | undefined {
   return undefined;
 }
 
+/** True if there is such a process. */
+export function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EPERM";
+  }
+}
+
+/** True if it is about to go, because somebody wanted that. */
+export function isLeaving(served: Served): boolean {
+  return served.state === "stopping" && isAlive(served.pid);
+}
+
 /** What serves `path`: the outermost of the directories above it, or itself. */
 export function find(path: string, env: NodeJS.ProcessEnv = process.env): Served | undefined {
   if (process.platform === "win32") return findByRealPath(path, env);

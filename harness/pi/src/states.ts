@@ -47,8 +47,7 @@ export class States {
       label: label ?? null,
       changes,
     });
-    this.#workspace.unsaved = 0;
-    this.#workspace.onChange();
+    this.#workspace.well();
     return captured;
   }
 
@@ -71,6 +70,16 @@ export class States {
     this.#before = { id, leaf };
   }
 
+  /** A prompt was sent whose entry has no state yet. */
+  get owesPrompt(): boolean {
+    return this.#before !== undefined;
+  }
+
+  /** A tool is about to run: the prompt is written down by now, and should the agent be killed, it has its state. */
+  async sent(ctx: Context): Promise<void> {
+    await this.#bindPrompt(ctx);
+  }
+
   /** A turn has ended, and the leaf is its last entry. `usedTools` false: no tool has run since the last capture. */
   async turn(ctx: Context, usedTools: boolean): Promise<void> {
     const leaf = leafOf(ctx);
@@ -90,7 +99,10 @@ export class States {
 
   /** The model is about to be asked: after tools have run, for an agent that tells of the turn's end too late. */
   async step(event: AgentEvent): Promise<void> {
-    const call = event.messages?.at(-1)?.toolCallId;
+    // A message that the person sent meanwhile may stand after what the tools answered.
+    const messages = event.messages ?? [];
+    const since = messages.slice(messages.findLastIndex((message) => message.role === "assistant") + 1);
+    const call = since.findLast((message) => message.toolCallId !== undefined)?.toolCallId;
     if (call === undefined || this.#steps.has(call)) return;
     const { id } = await this.capture(undefined);
     this.#steps.set(call, id);

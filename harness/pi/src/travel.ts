@@ -6,6 +6,8 @@
  * nothing has changed since the plan; the conversation follows; and if that fails, the files go back. Where the
  * conversation then is gets a pin (`nodes.ts`).
  */
+import { existsSync } from "node:fs";
+import { relative, resolve } from "node:path";
 import type { Agent, CommandContext, Context, Entry, Level } from "./agent.ts";
 import { Failure } from "./failure.ts";
 import type { Words } from "./language.ts";
@@ -46,8 +48,10 @@ export class Travel {
 
   async undo(args: string, ctx: CommandContext): Promise<void> {
     const words = this.#words;
-    const { count, extent } = this.#asked(args);
-    await ctx.waitForIdle();
+    const asked = this.#asked(args, words.undoAbout, ctx);
+    if (!asked) return;
+    const { count, extent } = asked;
+    await this.#idle(ctx);
     const prompts = branchOf(ctx.sessionManager).filter(isPrompt);
     const steps = Math.min(count, prompts.length);
     const target = prompts[prompts.length - steps];
@@ -61,17 +65,27 @@ export class Travel {
   }
 
   async redo(args: string, ctx: CommandContext): Promise<void> {
-    const { count, extent } = this.#asked(args);
-    await ctx.waitForIdle();
-    const way = redoOf(speaking(branchOf(ctx.sessionManager)));
+    const words = this.#words;
+    const asked = this.#asked(args, words.redoAbout, ctx);
+    if (!asked) return;
+    const { count, extent } = asked;
+    await this.#idle(ctx);
+    const branch = branchOf(ctx.sessionManager);
+    const way = redoOf(speaking(branch));
     const steps = Math.min(count, way.length);
     const target = entryOf(ctx.sessionManager, way[steps - 1] ?? "");
     if (!target) {
-      ctx.ui.notify(this.#words.nothingToRedo, "warning");
+      const wentOn = branch.some((entry) => redoOf(entry).length > 0);
+      ctx.ui.notify(wentOn ? words.wentOn : words.nothingToRedo, "warning");
       return;
     }
     const files = await this.#go(ctx, target, extent, () => way.slice(steps));
-    if (files !== undefined && extent === "both") ctx.ui.notify(this.#words.redone(files), "info");
+    if (files !== undefined && extent === "both") ctx.ui.notify(words.redone(files), "info");
+  }
+
+  async #idle(ctx: CommandContext): Promise<void> {
+    if (!ctx.isIdle()) ctx.ui.notify(this.#words.waits, "info");
+    await ctx.waitForIdle();
   }
 
   /**
@@ -225,17 +239,29 @@ export class Travel {
     const given = args.split(/\s+/).filter(Boolean);
     const sure = given.includes("--yes") || given.includes("-y");
     const [spec, ...paths] = given.filter((word) => word !== "--yes" && word !== "-y");
-    await ctx.waitForIdle();
+    await this.#idle(ctx);
     const node = spec ?? leafOf(ctx);
     const isEntry = node !== undefined && entryOf(ctx.sessionManager, node) !== undefined;
-    const state = isEntry ? await this.#states.find(ctx, node) : spec;
+    const leafs = await this.#states.find(ctx, leafOf(ctx));
+    let state = isEntry ? await this.#states.find(ctx, node) : spec;
     const here = await this.#save(ctx);
     if (state === undefined) {
       ctx.ui.notify(words.noState, "warning");
       return;
     }
-    const only = paths.length > 0 ? paths : undefined;
-    const plan = await this.#preview(state, true, only);
+    let only = paths.length > 0 ? this.#inWorkspace(ctx, paths) : undefined;
+    let plan: Restored;
+    try {
+      plan = await this.#preview(state, true, only);
+    } catch (error) {
+      // No checkpoint of that name: a path of this point then, if there is or was one.
+      if (isEntry || spec === undefined || leafs === undefined || Failure.of(error).code !== "unknown_checkpoint") {
+        throw error;
+      }
+      [state, only] = [leafs, this.#inWorkspace(ctx, [spec, ...paths])];
+      plan = await this.#preview(state, true, only);
+      if (plan.changes.length === 0 && !existsSync(resolve(ctx.cwd, spec))) throw error;
+    }
     if (plan.changes.length === 0) {
       ctx.ui.notify(words.nothingToRestore, "info");
       return;
@@ -302,12 +328,22 @@ export class Travel {
     for (const [text, level] of notes) ctx.ui.notify(text, level);
   }
 
-  #asked(args: string): { count: number; extent: Extent } {
+  /** Paths as a person types them, as ones below the top of the workspace. */
+  #inWorkspace(ctx: Context, paths: string[]): string[] {
+    return paths.map((path) => relative(this.#workspace.root, resolve(ctx.cwd, path)).replaceAll("\\", "/"));
+  }
+
+  /** What is asked for; undefined if that is not clear, and the person is told so. */
+  #asked(args: string, usage: string, ctx: Context): { count: number; extent: Extent } | undefined {
     let count = 1;
     let extent: Extent = this.#workspace.settings.undo;
     for (const word of args.split(/\s+/).filter(Boolean)) {
-      if (/^\d{1,6}$/.test(word)) count = Math.max(1, Number(word));
+      if (/^[1-9]\d{0,5}$/.test(word)) count = Number(word);
       else if (word === "files" || word === "chat" || word === "both") extent = word;
+      else {
+        ctx.ui.notify(this.#words.notAnArgument(word, usage), "warning");
+        return undefined;
+      }
     }
     return { count, extent };
   }

@@ -8,7 +8,8 @@ import { runAfterUs, run } from "./command.ts";
 import { Connection, type DaemonEvent } from "./connection.ts";
 import { Failure } from "./failure.ts";
 import { languageFor } from "./language.ts";
-import { find, type Served } from "./registry.ts";
+import { find, isLeaving, type Served } from "./registry.ts";
+import { SILENT_MS, within } from "./patience.ts";
 import { DEFAULTS, type Settings } from "./settings.ts";
 
 export interface Change {
@@ -48,6 +49,7 @@ export interface Status {
 export type Life = "off" | "absent" | "starting" | "serving" | "dead";
 
 const PROTOCOL = 1;
+const NOT_SERVED = new Set(["not_mounted", "not_a_workspace"]);
 const SETTLE_MS = 10_000;
 
 export class Workspace {
@@ -59,6 +61,8 @@ export class Workspace {
   failure: Failure | undefined;
   /** This process had the workspace served. */
   owns = false;
+  /** It is scanned because that was asked for, not because it could not be mounted. */
+  scansByChoice = false;
   onChange: () => void = () => {};
   onEvent: (event: DaemonEvent) => void = () => {};
   /** Somebody has unmounted it. */
@@ -83,14 +87,15 @@ export class Workspace {
   async attach(): Promise<boolean> {
     if (this.isServing) return true;
     const served = find(this.cwd);
-    if (!served) {
+    if (!served || isLeaving(served)) {
       if (this.life === "serving" || this.life === "dead") this.#become("absent");
       return false;
     }
     try {
       await this.#connect(served);
     } catch (error) {
-      this.failure = Failure.of(error);
+      const failure = Failure.of(error);
+      this.failure = failure.code === "daemon_gone" ? Failure.own("daemonDied", this.cwd) : failure;
       this.#become("dead");
       return false;
     }
@@ -134,7 +139,9 @@ export class Workspace {
       this.settings = (await this.call<{ agents: Settings }>("settings")).agents;
       await this.call("hello", { language: this.#language });
     } else {
-      this.settings = (await this.#run<{ settings: { agents: Settings } }>("config")).settings.agents;
+      const { settings } = await this.#run<{ settings: { agents: Settings; mount: { mode: string } } }>("config");
+      this.settings = settings.agents;
+      this.scansByChoice = settings.mount.mode === "scan";
     }
   }
 
@@ -162,11 +169,44 @@ export class Workspace {
     }
   }
 
-  /** Have what a crash left behind mended. Raises Failure. */
-  async mend(): Promise<void> {
-    this.#connection?.close();
-    await this.#run("status");
-    await this.attach();
+  /** Have what a crash left behind mended; true if it is served then. Raises Failure. */
+  async mend(): Promise<boolean> {
+    this.close();
+    try {
+      await this.#run("status");
+    } catch (error) {
+      if (!NOT_SERVED.has(Failure.of(error).code)) throw error;
+    }
+    if (this.life !== "dead") this.#become("absent");
+    this.failure = undefined;
+    return this.attach();
+  }
+
+  /** A checkpoint could be taken: whatever had failed, it is over. */
+  well(): void {
+    this.unsaved = 0;
+    this.failure = undefined;
+    this.onChange();
+  }
+
+  /** Does the daemon answer at all, whatever else it has to do? */
+  async answers(): Promise<boolean> {
+    const served = find(this.cwd);
+    if (!served) return false;
+    let connection: Connection | undefined;
+    const asked = Connection.open(served.socket).then((opened) => {
+      connection = opened;
+      return opened.call("hello", served.token ? { token: served.token } : {});
+    });
+    let isWell = false;
+    await within(
+      SILENT_MS,
+      asked.then(() => {
+        isWell = true;
+      }),
+    );
+    connection?.close();
+    return isWell;
   }
 
   /** Leave the directory as the settings say, once this process has ended. */
@@ -191,7 +231,7 @@ export class Workspace {
     this.#become("off");
   }
 
-  /** This process still stands in the directory below the mount: the same path again leads into it. */
+  /** This process still stands in the directory below the mount, or in one that has gone: the path leads out of it. */
   #enter(): void {
     try {
       process.chdir(this.cwd);
@@ -211,7 +251,10 @@ export class Workspace {
   #lost(): void {
     this.#connection = undefined;
     if (this.life !== "serving") return;
-    if (find(this.cwd)) {
+    const served = find(this.cwd);
+    // What this process still stands in may be a mount that nobody sees any more.
+    this.#enter();
+    if (served && !isLeaving(served)) {
       this.failure = Failure.own("daemonDied", this.cwd);
       this.#become("dead");
     } else {

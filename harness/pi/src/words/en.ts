@@ -6,9 +6,9 @@ const several = (count: number, one: string): string => `${count} ${one}${count 
 
 export const en = {
   undoAbout: "Go back before the last prompt, conversation and files: /undo [n] [files|chat]",
-  redoAbout: "Go forward again: /redo [n]",
+  redoAbout: "Go forward again: /redo [n] [files|chat]",
   driftAbout: "What restoring the files of this point would change now",
-  restoreAbout: "Bring the files back to this point, or to a checkpoint: /restore [id] [path...] [--yes]",
+  restoreAbout: "Bring files back to this point, an entry or a checkpoint: /restore [id] [path...] [--yes]",
   plyfsAbout: "plyfs: /plyfs [status|log|health|settings|doctor], and /plyfs undo, redo, drift, restore",
 
   badgeChanges: (count: number) => `+${count}`,
@@ -18,7 +18,11 @@ export const en = {
   badgeTrouble: "trouble: /plyfs health",
 
   nothingToUndo: "plyfs: nothing to undo: no prompt lies before this point",
-  nothingToRedo: "plyfs: nothing to redo here; /tree shows every point",
+  nothingToRedo: "plyfs: nothing to redo: nothing was undone here; /tree shows every point",
+  wentOn: "plyfs: nothing to redo: the conversation has gone on since the undo; /tree shows every point",
+  notAnArgument: (word: string, usage: string) => `plyfs: nothing was done: what is ${word}?\n${usage}`,
+  waits: "plyfs: that waits until the agent has finished; Escape ends what it does",
+  slow: "plyfs: still waiting for the daemon; nothing is done before it answers",
   undone: (steps: number, files: number) =>
     `plyfs: went back ${several(steps, "prompt")}; ${several(files, "file")} restored. /redo returns`,
   redone: (files: number) => `plyfs: went forward; ${several(files, "file")} restored`,
@@ -61,6 +65,7 @@ export const en = {
 
   mountAsk: "Serve this directory with plyfs?",
   mountWhy: "Then /undo, /redo and /tree move the files together with the conversation.",
+  scansAsSet: "plyfs: the directory is scanned, as is set: large files and ignored ones may be left out",
   scanning: "plyfs: FUSE cannot be had here, so the directory is scanned: large files and ignored ones may be left out",
   serves: (workspace: string, mode: string) => `plyfs serves ${workspace} (${mode})`,
   statusHead: (head: string, changed: number) =>
@@ -73,7 +78,10 @@ export const en = {
     noAnswer: (command: string): [string, string] => [`plyfs ${command} gave no answer`, ""],
     daemonGone: (path: string): [string, string] => [`no daemon listens at ${path}`, "/plyfs doctor"],
     daemonDied: (path: string): [string, string] => [`the daemon of ${path} has gone away`, "/plyfs doctor"],
-    daemonSilent: (path: string): [string, string] => [`the daemon of ${path} does not answer`, "/plyfs doctor"],
+    daemonSilent: (path: string): [string, string] => [
+      `the daemon of ${path} does not answer`,
+      "it may have much to do; `plyfs status` in a shell tells whether it comes back",
+    ],
     protocol: (version: string): [string, string] => [`the daemon speaks protocol ${version}`, "plyfs unmount"],
     notServed: (path: string): [string, string] => [`plyfs does not serve ${path}`, `plyfs mount ${path}`],
   },

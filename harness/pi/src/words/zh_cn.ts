@@ -3,9 +3,9 @@ import type { Words } from "./en.ts";
 
 export const zhCN: Words = {
   undoAbout: "回到上一条提示之前，对话与文件一起：/undo [次数] [files|chat]",
-  redoAbout: "重做：/redo [次数]",
+  redoAbout: "重做：/redo [次数] [files|chat]",
   driftAbout: "若恢复到此处的文件，现在会改变什么",
-  restoreAbout: "把文件恢复到此处，或某个检查点：/restore [编号] [路径...] [--yes]",
+  restoreAbout: "把文件恢复到此处、某个条目或检查点：/restore [编号] [路径...] [--yes]",
   plyfsAbout: "plyfs：/plyfs [status|log|health|settings|doctor]，以及 /plyfs undo、redo、drift、restore",
 
   badgeChanges: (count) => `+${count}`,
@@ -15,7 +15,11 @@ export const zhCN: Words = {
   badgeTrouble: "有问题：/plyfs health",
 
   nothingToUndo: "plyfs：没有可撤销的内容：此处之前没有提示",
-  nothingToRedo: "plyfs：此处没有可重做的内容；/tree 显示所有位置",
+  nothingToRedo: "plyfs：没有可重做的内容：此处未曾撤销；/tree 显示所有位置",
+  wentOn: "plyfs：没有可重做的内容：撤销之后对话已继续；/tree 显示所有位置",
+  notAnArgument: (word, usage) => `plyfs：未做任何操作：${word} 是什么？\n${usage}`,
+  waits: "plyfs：等代理完成后执行；按 Esc 可中止代理",
+  slow: "plyfs：仍在等待守护进程；在它答复之前不做任何操作",
   undone: (steps, files) => `plyfs：已撤销 ${steps} 条提示，恢复了 ${files} 个文件。/redo 可返回`,
   redone: (files) => `plyfs：已重做，恢复了 ${files} 个文件`,
   chatOnly: "plyfs：对话已移动，文件保持不变",
@@ -56,6 +60,7 @@ export const zhCN: Words = {
 
   mountAsk: "用 plyfs 管理此目录？",
   mountWhy: "这样 /undo、/redo 与 /tree 会让文件随对话一起移动。",
+  scansAsSet: "plyfs：按设置扫描目录：大文件和被忽略的文件可能不被记录",
   scanning: "plyfs：此处无法使用 FUSE，改为扫描目录：大文件和被忽略的文件可能不被记录",
   serves: (workspace, mode) => `plyfs 管理着 ${workspace}（${mode}）`,
   statusHead: (head, changed) => `当前检查点 ${head}，${changed === 0 ? "没有未保存的修改" : `${changed} 处未保存的修改`}`,
@@ -67,7 +72,10 @@ export const zhCN: Words = {
     noAnswer: (command) => [`plyfs ${command} 没有答复`, ""],
     daemonGone: (path) => [`${path} 处没有守护进程`, "/plyfs doctor"],
     daemonDied: (path) => [`${path} 的守护进程已消失`, "/plyfs doctor"],
-    daemonSilent: (path) => [`${path} 的守护进程没有应答`, "/plyfs doctor"],
+    daemonSilent: (path) => [
+      `${path} 的守护进程没有应答`,
+      "它可能正忙；在终端运行 `plyfs status` 可知它是否恢复",
+    ],
     protocol: (version) => [`守护进程使用协议 ${version}`, "plyfs unmount"],
     notServed: (path) => [`plyfs 没有管理 ${path}`, `plyfs mount ${path}`],
   },
