@@ -218,8 +218,11 @@ class ScanRig(Story):
         real()
         for path, node in walk(self.plain.root):
             status = os.lstat(self.at(path))
-            if node.mtime == now:
+            before = times.get(id(node))
+            if node.mtime == now and (before is None or status.st_mtime_ns != before[0]):
                 node.mtime = node.tree_mtime = status.st_mtime_ns
+            elif node.mtime == now:  # within one tick of the kernel's clock, or the same size again
+                node.mtime, node.tree_mtime = before
             elif node.mtime == times[id(node)][0]:
                 node.tree_mtime = times[id(node)][1]  # a further name leaves what is recorded as it is
             if node.ino is None:
