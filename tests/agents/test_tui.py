@@ -85,6 +85,29 @@ def test_a_person_goes_through_the_tree(make_stage: MakeStage, kind: str) -> Non
         until(lambda: text(stage, "a.txt") == "1", 10, tui.screen)
 
 
+@pytest.mark.parametrize("kind", ["pi", pytest.param("omp", marks=pytest.mark.long)])
+def test_undo_is_typed_behind_the_text_that_came_back(make_stage: MakeStage, kind: str) -> None:
+    """Who types it twice means it twice, and not a prompt that ends in it. What is told stays to be read."""
+    need_programs("tmux")
+    stage = make_stage(kind, filled=False)
+    with terminal(stage) as tui:
+        for number in (1, 2, 3):
+            tui.enter(stage.model.bash(f"turn{number}", f"echo {number} > a.txt"))
+            tui.wait_for(f"done turn{number}")
+        (stage.workspace / "mine.txt").write_text("mine\n")
+        asked = stage.model.log.read_text()
+        tui.enter("/undo")
+        until(lambda: text(stage, "a.txt") == "2", 10, tui.screen)
+        shown = tui.wait_for("mine.txt")
+        assert "went back 1 prompt" in shown and "[[turn3]] go" in shown
+        tui.enter("/undo")
+        until(lambda: text(stage, "a.txt") == "1", 10, tui.screen)
+        tui.wait_for("[[turn2]] go")
+        tui.enter("/redo 2")
+        until(lambda: (text(stage, "a.txt"), text(stage, "mine.txt")) == ("3", "mine"), 10, tui.screen)
+        assert stage.model.log.read_text() == asked, "nothing was sent to the model"
+
+
 def test_a_long_list_scrolls(make_stage: MakeStage) -> None:
     need_programs("tmux")
     stage = make_stage("pi", filled=False)

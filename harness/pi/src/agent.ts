@@ -97,6 +97,8 @@ export interface AgentEvent {
   willContinue?: boolean;
   preparation?: { targetId: string; oldLeafId: string | null };
   newLeafId?: string | null;
+  text?: string;
+  source?: string;
 }
 
 export type Handler = (event: AgentEvent, ctx: Context) => unknown;

@@ -7,15 +7,15 @@
 import type { Agent, AgentEvent, CommandContext, Context } from "./agent.ts";
 import { Badge } from "./badge.ts";
 import { Failure } from "./failure.ts";
-import { graphOf } from "./graph.ts";
 import { Holdups } from "./holdups.ts";
 import { wordsFor, type Words } from "./language.ts";
 import { follow, lead, leaderOf } from "./leader.ts";
 import { leafOf } from "./nodes.ts";
 import { ANSWER_MS, HOOK_MS, TOOL_MS, within } from "./patience.ts";
+import { isReport, report } from "./report.ts";
 import { States } from "./states.ts";
 import { Travel } from "./travel.ts";
-import { type Status, Workspace } from "./workspace.ts";
+import { Workspace } from "./workspace.ts";
 
 const POLL_MS = 3000;
 const YOUNG_MS = 15_000;
@@ -51,6 +51,8 @@ class Extension {
   #session: Session | undefined;
   #told = new Set<string>();
   #hasToldNames = false;
+  /** What the last command was given: only that lets one move the conversation. */
+  #commandContext: CommandContext | undefined;
   /** What the daemon has been asked for and has not done; in the order of asking. */
   #work: Promise<void> = Promise.resolve();
   /** It does not answer: nothing waits for it any more until it does. */
@@ -76,6 +78,7 @@ class Extension {
     }
     // These are waited for: a tool that might write, the person's own wish, and the end.
     agent.on("tool_call", (_, ctx) => this.#tool(ctx));
+    agent.on("input", (event, ctx) => this.#input(event, ctx));
     agent.on("session_before_tree", (event, ctx) => this.#beforeTree(event, ctx));
     agent.on("session_tree", (_, ctx) => this.#afterTree(ctx));
     agent.on("session_shutdown", (event, ctx) => this.#end(event, ctx));
@@ -91,12 +94,25 @@ class Extension {
     for (const [name, { about, run }] of this.#commands) {
       this.#agent.registerCommand(name, {
         description: about,
-        handler: async (args, ctx) => {
-          await this.#guarded(ctx, () => run(args, ctx), true);
-          this.#session?.travel.tell(ctx);
-        },
+        handler: (args, ctx) => this.#commanded(run, args, ctx),
       });
     }
+  }
+
+  async #commanded(run: Command["run"], args: string, ctx: CommandContext): Promise<void> {
+    this.#commandContext = ctx;
+    await this.#guarded(ctx, () => run(args, ctx), true);
+    this.#session?.travel.tell(ctx);
+  }
+
+  /** Who types /undo twice types the second behind the text that the first has brought back. */
+  async #input(event: AgentEvent, ctx: Context): Promise<unknown> {
+    const meant = event.source === "interactive" ? this.#session?.travel.meant(event.text ?? "") : undefined;
+    const command = this.#commands.get(meant?.[0] ?? "");
+    const commandContext = this.#commandContext;
+    if (!meant || !command || !commandContext || !ctx.hasUI) return undefined;
+    setTimeout(() => void this.#commanded(command.run, meant[1], commandContext));
+    return { action: "handled", handled: true };
   }
 
   #listed(): Map<string, Command> {
@@ -387,34 +403,13 @@ class Extension {
       ctx.ui.notify(session.words.mended, "info");
       return;
     }
-    if (!["", "status", "log", "health", "settings"].includes(args)) {
+    if (!isReport(args)) {
       ctx.ui.notify(session.words.notAnArgument(args, session.words.plyfsAbout), "warning");
       return;
     }
     await this.#served(ctx);
-    const words = session.words;
-    switch (args) {
-      case "log":
-        ctx.ui.notify(await graphOf(workspace, session.states.session), "info");
-        return;
-      case "settings":
-        await workspace.reload();
-        ctx.ui.notify(JSON.stringify(workspace.settings, null, 2), "info");
-        return;
-      case "health": {
-        const { health } = await workspace.call<Status>("status");
-        const held = words.heldUp(Math.round(this.#holdups.longest), this.#holdups.hook);
-        const wrong = [...health, ...(workspace.failure ? [workspace.failure.in(words)] : [])];
-        const lines = wrong.length > 0 ? wrong : [words.healthy];
-        ctx.ui.notify([...lines, held].join("\n"), wrong.length > 0 ? "warning" : "info");
-        return;
-      }
-      default: {
-        const status = await workspace.call<Status>("status");
-        const lines = [words.serves(status.workspace, status.mode), words.statusHead(status.head, status.changed)];
-        ctx.ui.notify([...lines, ...status.health].join("\n"), "info");
-      }
-    }
+    const [text, level] = await report(args, workspace, session.states.session, session.words, this.#holdups);
+    ctx.ui.notify(text, level);
   }
 
   // What people see

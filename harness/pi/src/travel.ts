@@ -36,6 +36,8 @@ export class Travel {
   readonly #words: Words;
   #moving = false;
   #plan: Plan | undefined;
+  /** The text of the prompt that has come back into the editor. */
+  #given: string | undefined;
   /** What is to be told when the conversation has moved: an agent that draws it anew wipes away what was said before. */
   #notes: [string, Level][] = [];
 
@@ -61,7 +63,7 @@ export class Travel {
     }
     const between = prompts.slice(prompts.length - steps + 1).map((entry) => entry.id);
     const files = await this.#go(ctx, target, extent, (here) => [...between, ...here]);
-    if (files !== undefined && extent === "both") ctx.ui.notify(words.undone(steps, files), "info");
+    if (files !== undefined && extent === "both") this.#notes.push([words.undone(steps, files), "info"]);
   }
 
   async redo(args: string, ctx: CommandContext): Promise<void> {
@@ -80,7 +82,7 @@ export class Travel {
       return;
     }
     const files = await this.#go(ctx, target, extent, () => way.slice(steps));
-    if (files !== undefined && extent === "both") ctx.ui.notify(words.redone(files), "info");
+    if (files !== undefined && extent === "both") this.#notes.push([words.redone(files), "info"]);
   }
 
   async #idle(ctx: CommandContext): Promise<void> {
@@ -110,7 +112,7 @@ export class Travel {
         const choices = [words.keepFiles, words.restoreToo];
         const choice = await choose(ctx, words, words.previewTitle(plan.changes.length), plan.changes, choices);
         if (choice < 0) {
-          ctx.ui.notify(words.cancelled, "info");
+          this.#notes.push([words.cancelled, "info"]);
           return undefined;
         }
         if (choice === 0) state = undefined;
@@ -125,8 +127,8 @@ export class Travel {
     if (mark !== undefined) await this.#states.bind(mark, state ?? here.id);
     if (done) this.#tellKept(done);
     const files = done?.changes.length ?? 0;
-    if (extent === "chat" || state === undefined) ctx.ui.notify(words.chatOnly, "info");
-    else if (extent === "files") ctx.ui.notify(words.filesOnly(files), "info");
+    if (extent === "chat" || state === undefined) this.#notes.push([words.chatOnly, "info"]);
+    else if (extent === "files") this.#notes.push([words.filesOnly(files), "info"]);
     return files;
   }
 
@@ -144,17 +146,30 @@ export class Travel {
     try {
       const { cancelled } = await ctx.navigateTree(to);
       if (cancelled) {
-        ctx.ui.notify(this.#words.cancelled, "warning");
+        this.#notes.push([this.#words.cancelled, "warning"]);
         return false;
       }
     } catch (error) {
-      ctx.ui.notify(this.#words.moveFailed(Failure.of(error).message), "error");
+      this.#notes.push([this.#words.moveFailed(Failure.of(error).message), "error"]);
       return false;
     } finally {
       this.#moving = false;
     }
+    if (isPrompt(target)) this.#given = textOf(target).trim();
     if (isPrompt(target) && (ctx.mode !== "tui" || isHere)) ctx.ui.setEditorText(textOf(target));
     return true;
+  }
+
+  /**
+   * A person has typed another command behind the text that has just come back, and means the command: its name and
+   * arguments.
+   */
+  meant(text: string): [string, string] | undefined {
+    const given = this.#given;
+    this.#given = undefined;
+    if (!given || !text.startsWith(given)) return undefined;
+    const [, name, args] = /^\s*\/(undo|redo)(?: +(\S.*))?$/.exec(text.slice(given.length).trimEnd()) ?? [];
+    return name === undefined ? undefined : [name, args ?? ""];
   }
 
   /** Capture what is unsaved. If the leaf had its state already, a pin gives what was made since a node of its own. */
@@ -246,7 +261,7 @@ export class Travel {
     let state = isEntry ? await this.#states.find(ctx, node) : spec;
     const here = await this.#save(ctx);
     if (state === undefined) {
-      ctx.ui.notify(words.noState, "warning");
+      this.#notes.push([words.noState, "warning"]);
       return;
     }
     let only = paths.length > 0 ? this.#inWorkspace(ctx, paths) : undefined;
@@ -263,14 +278,14 @@ export class Travel {
       if (plan.changes.length === 0 && !existsSync(resolve(ctx.cwd, spec))) throw error;
     }
     if (plan.changes.length === 0) {
-      ctx.ui.notify(words.nothingToRestore, "info");
+      this.#notes.push([words.nothingToRestore, "info"]);
       return;
     }
     if (!sure && ctx.hasUI) {
       const title = words.restoreTitle(plan.changes.length);
       const choice = await choose(ctx, words, title, plan.changes, [words.keepNow, words.restoreNow]);
       if (choice !== 1) {
-        ctx.ui.notify(words.cancelled, "info");
+        this.#notes.push([words.cancelled, "info"]);
         return;
       }
     }
@@ -278,7 +293,7 @@ export class Travel {
     const mark = pin(this.#agent, ctx, this.#wayTo(ctx, here.node));
     if (mark !== undefined) await this.#states.bind(mark, done.head);
     this.#tellKept(done);
-    ctx.ui.notify(words.restored(done.changes.length), "info");
+    this.#notes.push([words.restored(done.changes.length), "info"]);
   }
 
   /** A session is opened whose files may not be as it left them. */
@@ -300,7 +315,8 @@ export class Travel {
     }
     const done = await this.#restore(state, plan.fingerprint, true);
     this.#tellKept(done);
-    ctx.ui.notify(words.restored(done.changes.length), "info");
+    this.#notes.push([words.restored(done.changes.length), "info"]);
+    this.tell(ctx);
   }
 
   /** What going to a state would do. Other sessions' changes are kept, unless the point itself is asked for (`force`). */
@@ -325,7 +341,9 @@ export class Travel {
   tell(ctx: Context): void {
     const notes = this.#notes;
     this.#notes = [];
-    for (const [text, level] of notes) ctx.ui.notify(text, level);
+    // In one: an agent may show the second of two in the place of the first.
+    const level = (["error", "warning"] as Level[]).find((one) => notes.some(([, of]) => of === one)) ?? "info";
+    if (notes.length > 0) ctx.ui.notify(notes.map(([text]) => text).join("\n"), level);
   }
 
   /** Paths as a person types them, as ones below the top of the workspace. */
