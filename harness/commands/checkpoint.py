@@ -31,5 +31,9 @@ def run(invocation: Invocation) -> int:
             terminal.say(f"{result['id']}  {paths}, {result['seconds'] * 1000:.1f} ms")
         else:
             terminal.tell(f"{result['id']}  nothing has changed since")
+            if options.label and options.label != result["label"]:
+                from harness.terminal import shown
+
+                terminal.note(f"no checkpoint was made that could be called {shown(options.label)}")
 
     return invocation.finish(result, show)

@@ -118,5 +118,6 @@ def _show(terminal: Terminal, result: dict[str, Any]) -> None:
     terminal.tell(f"  mode       {mode_text(result)}")
     terminal.tell(f"  daemon     process {result['pid']}")
     here = os.environ.get("PWD", "")
-    if result["mountpoint"] and here and (here + "/").startswith(result["mountpoint"] + "/"):
+    covered = result["mode"] != "scan" and result["mountpoint"]
+    if covered and here and (here + "/").startswith(result["mountpoint"] + "/"):
         terminal.note("this shell still stands in the directory below the mount: `cd .` to enter it")

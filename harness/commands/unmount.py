@@ -33,7 +33,8 @@ def configure(syntax: Syntax, name: str) -> None:
 def run(invocation: Invocation) -> int:
     """Stop serving."""
     result = unmount(invocation, invocation.options.how, invocation.options.lazy)
-    return invocation.finish(result, lambda: _show(invocation.terminal, result))
+    scanned = invocation.entry().mode == "scan"
+    return invocation.finish(result, lambda: _show(invocation.terminal, result, scanned))
 
 
 def unmount(invocation: Invocation, how: str, lazy: bool) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def await_end(entry: Entry) -> None:
         time.sleep(0.005)
 
 
-def _show(terminal: Terminal, result: dict[str, Any]) -> None:
+def _show(terminal: Terminal, result: dict[str, Any], scanned: bool) -> None:
     from harness.terminal import shown
 
     what = {
@@ -62,6 +63,8 @@ def _show(terminal: Terminal, result: dict[str, Any]) -> None:
         "keep": "the changes stay in the store",
         "discard": "the changes are dropped",
     }[result["how"]]
+    if scanned and result["how"] != "discard":
+        what = "the directory stays as it is"
     terminal.tell(f"unmounted; {what}")
     terminal.tell(f"  head  {result['head']}")
     if result["saved"]:

@@ -35,6 +35,25 @@ def test_a_session(workspace: Served) -> None:
     assert workspace.json("log")["head"] == made
 
 
+def test_people_are_told_of_no_mount_where_there_is_none(workspace: Served) -> None:
+    """The directory is the plain one: no shell has to enter it anew, and nothing is applied or waits elsewhere."""
+    workspace.plyfs.environment["PWD"] = str(workspace.path)
+    for how in ("--apply", "--keep"):
+        mounted = workspace.plyfs.run("mount", str(workspace.path), "--mode", "scan")
+        assert "below the mount" not in mounted.stderr
+        assert workspace.run("unmount", how).stdout.splitlines()[0] == "unmounted; the directory stays as it is"
+
+
+def test_a_label_that_names_nothing_is_told(workspace: Served) -> None:
+    scan(workspace)
+    told = workspace.run("checkpoint", "-m", "start")
+    assert "nothing has changed" in told.stdout
+    assert "no checkpoint was made that could be called start" in told.stderr
+    (workspace.path / "a").write_text("x")
+    assert not workspace.run("checkpoint", "-m", "start").stderr
+    assert not workspace.run("checkpoint", "-m", "start").stderr
+
+
 @pytest.mark.mounted
 def test_the_mode_is_known_while_nothing_serves(workspace: Served) -> None:
     """The one in which the directory was used last, whichever way it goes between the two."""
