@@ -281,3 +281,24 @@ def test_rules_that_are_no_files(repo: Scanned, kind: str, name: str) -> None:
     assert (repo.path / "d/file").read_text() == "x"
     assert not (repo.path / "new").exists()
     assert os.path.lexists(path)
+
+
+def test_a_path_that_was_never_captured_is_told(repo: Scanned) -> None:
+    """Who asks for it by name must not believe that it was brought back."""
+    repo.write(".gitignore", "*.o\nbuild/\n")
+    for name in ("a.o", "build/x", "src", "d/b.o"):
+        repo.write(name)
+    repo.start()
+    first = repo.ws.checkpoint().id
+    repo.write("a.o", "changed")
+    asked = ["a.o", "build", "build/x", "d", ".git/config", "src", "nowhere"]
+    told = {one.path: one.reason for one in repo.ws.restore(first, asked).kept}
+    ignored = "git ignored it then, so that checkpoint says nothing of it"
+    assert told == {
+        "a.o": ignored,
+        "build": ignored,
+        "build/x": ignored,
+        ".git/config": "scanning does not capture it",
+    }
+    assert repo.ws.restore(first, []).kept == []
+    assert (repo.path / "a.o").read_text() == "changed"

@@ -24,6 +24,7 @@ from vfs.trees.view import View, join
 GIT = b".git"
 IGNORE = b".gitignore"
 WHY = {
+    "git": "scanning does not capture it",
     "ignored": "git ignored it then, so that checkpoint says nothing of it",
     "too big": "it was too big to be captured then",
     "unreadable": "it could not be read then",

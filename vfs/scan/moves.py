@@ -22,7 +22,7 @@ from store.refs import CheckpointId, LayerRef
 from vfs import steps
 from vfs.live.tree import Root
 from vfs.scan.capture import Present
-from vfs.scan.coverage import Coverage
+from vfs.scan.coverage import WHY, Coverage, under
 from vfs.scan.execute import Executor
 from vfs.scan.names import ignores_case
 from vfs.scan.plan import Plan, check_names, make_plan
@@ -84,7 +84,17 @@ class Moves:
     def pick(self, target: CheckpointId, chosen: tuple[bytes, ...], present: Present) -> Move:
         source = self._timeline.target(target, present)
         onto = self._timeline.picked(present.root, source, chosen)
-        plan = self.planned(present, onto, self._timeline.coverage(target, source))
+        coverage = self._timeline.coverage(target, source)
+        plan = self.planned(present, onto, coverage)
+        told = {os.fsencode(one.path): one.reason for one in plan.kept}
+        here = self._timeline.targets.view(present.root)
+        for path in chosen:
+            # A whole restore passes over what was never captured in silence; who names it hears why nothing happens.
+            reason = coverage.reason(path, False)
+            if reason is None and here.lookup(path) is None:
+                reason = coverage.reason(path, True)
+            if path and reason is not None and under(path, told) is None:
+                plan.kept.append(Kept(os.fsdecode(path), WHY.get(reason, reason)))
         return Move(target, (), onto, present, plan, chosen)
 
     def planned(self, present: Present, onto: Root, coverage: Coverage) -> Plan:
