@@ -143,6 +143,26 @@ def remove(path: Path) -> None:
         os.unlink(path)
 
 
+def test_files_become_directories_while_as_many_go(scanned: Scanned) -> None:
+    """The names that are still there add up; those that went are noticed all the same, and in both directions."""
+    for number in range(3):
+        scanned.write(f"gone{number}")
+        scanned.write(f"turned{number}")
+    ws = scanned.start()
+    before = capture(scanned.path, times=False)
+    for number in range(3):
+        (scanned.path / f"gone{number}").unlink()
+        (scanned.path / f"turned{number}").unlink()
+        scanned.write(f"turned{number}/inside")
+    made = ws.checkpoint()
+    assert [row.name for row in ws.ls(made.id)] == ["turned0", "turned1", "turned2"]
+    after = capture(scanned.path, times=False)
+    ws.undo()
+    same(scanned, before)
+    ws.redo()
+    same(scanned, after)
+
+
 def test_every_type_becomes_every_other(scanned: Scanned) -> None:
     """All in one turn, through nothing and through each other, and back, and forth."""
     scanned.write("shared", "shared")

@@ -271,6 +271,7 @@ class Walk:
                     continue
                 if stat.S_ISDIR(status.st_mode):
                     self._lose(record, name)
+                    known_files -= 1  # it is none of ``files`` now, and must not stand for one that is missing
                     unknown.append(entry)
                 else:
                     changed.append((name, status))
