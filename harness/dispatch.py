@@ -75,8 +75,10 @@ class Dispatcher:
                 return messages.LsResult(list(workspace.ls(checkpoint, path)))
             case messages.Unmount(how, lazy):
                 return workspace.unmount(how, lazy)
-            case messages.Session(session, parent, file, pid, owns, within):
+            case messages.Session(session, parent, file, pid, owns, within, working):
                 came = self._sessions.open(session, parent, file, pid, owns, within)
+                if working is not None:
+                    self._sessions.work(session, working)
                 return messages.SessionResult(came.known, came.within)
             case messages.Leave(session, pid):
                 return messages.LeaveResult(*self._sessions.leave(session, pid))
@@ -114,8 +116,8 @@ class Dispatcher:
         sessions = self._sessions
         state = None if asked.node is None else sessions.of(asked.session, asked.node)
         free = asked.node if state is None else None
-        leader = sessions.leader(asked.session)
-        made = self._workspace.checkpoint(asked.label, leader, free if leader == asked.session else None)
+        author = sessions.author(asked.session)
+        made = self._workspace.checkpoint(asked.label, author, free if author == asked.session else None)
         recorded = False
         if free is not None:
             told = sessions.record(asked.session, free, made.id)

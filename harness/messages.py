@@ -130,7 +130,8 @@ class Unmount(Params, frozen=True):
 
 class Session(Params, frozen=True):
     """An agent's session comes, or comes again. ``owns``: the workspace is served for the sake of such sessions.
-    ``within``: the session that it works for, as a sub-agent does.
+    ``within``: the session that it works for, as a sub-agent does. ``working``: its agent is changing files from now
+    on, or no longer; null says nothing of that.
     """
 
     session: Name
@@ -139,6 +140,7 @@ class Session(Params, frozen=True):
     pid: Annotated[int, msgspec.Meta(ge=1)] | None = None
     owns: bool = False
     within: Name | None = None
+    working: bool | None = None
 
 
 class Leave(Params, frozen=True):

@@ -138,6 +138,8 @@ class Sessions:
         self._here: dict[tuple[str, int], str | None] = {}
         self._within: dict[str, str] = {}
         """For each session of a sub-agent that is here, the session that it works for."""
+        self._working: set[str] = set()
+        """The sessions whose agents are changing files now."""
         self._owner = False
         self._syncer = threading.Thread(target=self._sync, name="plyfs-sessions", daemon=True)
         self._syncer.start()
@@ -196,6 +198,7 @@ class Sessions:
         with self._guard:
             self._here.pop((session, pid), None)
             self._within.pop(session, None)
+            self._working.discard(session)
             left = self._living()
             return len(left), self._owner and not left
 
@@ -206,10 +209,23 @@ class Sessions:
             del self._here[key]
         return self._here
 
-    def leader(self, session: str) -> str:
-        """In whose name the session does what it does: its own, or that of the one that it works for."""
+    def work(self, session: str, working: bool) -> None:
+        """The session's agent is changing files from now on, or no longer."""
         with self._guard:
-            return self._within.get(session, session)
+            if working:
+                self._working.add(session)
+            else:
+                self._working.discard(session)
+
+    def author(self, session: str) -> str:
+        """Whose doing it is what the session finds changed: its own, or that of the one that it works for; but if that
+        one's agent is idle and another's at work, then that other's, which so can lose nothing to an undo of the first.
+        """
+        with self._guard:
+            leader = self._within.get(session, session)
+            here = {name for name, _ in self._living()}
+            others = sorted((self._working & here) - {leader})
+            return leader if not others or leader in self._working else others[0]
 
     def record(self, session: str, node: str, checkpoint: str) -> Recorded:
         """The files at ``node`` are those of ``checkpoint``, unless the node has its state already."""

@@ -239,6 +239,35 @@ def test_two_agents_at_once(make_stage: MakeStage, kind: str, mode: str) -> None
     see.expect(last, "when the last has gone")
 
 
+@EACH
+def test_undo_beside_an_agent_in_the_middle_of_its_turn(make_stage: MakeStage, kind: str, mode: str) -> None:
+    """What that one has changed so far is its own, not an edit of the person's: it stays, and is named."""
+    stage = make_stage(kind, True, mode)
+    see = Observer(stage)
+    one = stage.start(on_dialog=restore_files)
+    stage.served_by(one)
+    two = stage.start(on_dialog=restore_files)
+    stage.served_by(two)
+    see.turn(one, "one", "echo one > one.txt")
+    go_on = stage.workspace.parent / "go-on"
+    command = f"echo two > two.txt; until [ -e {go_on} ]; do sleep 0.05; done; echo more >> two.txt"
+    two._write({"id": "two", "type": "prompt", "message": stage.model.bash("two", command)})
+    until((stage.workspace / "two.txt").exists)
+    told = stage.do(one, "/undo")
+    assert any("another session" in line and "two.txt" in line for line in told), told
+    assert (text(stage, "one.txt"), text(stage, "two.txt")) == (None, "two")
+    go_on.touch()
+    until(lambda: two.heard(0.1) and not two.request("get_state")["isStreaming"])
+    two.drain(0.3)
+    assert text(stage, "two.txt") == "two\nmore"
+    stage.do(one, "/redo")
+    assert (text(stage, "one.txt"), text(stage, "two.txt")) == ("one", "two\nmore")
+    stage.do(two, "/undo")
+    assert (text(stage, "one.txt"), text(stage, "two.txt")) == ("one", None)
+    stage.do(two, "/redo")
+    assert (text(stage, "one.txt"), text(stage, "two.txt")) == ("one", "two\nmore")
+
+
 @pytest.mark.parametrize("extent", ["files", "chat"])
 def test_either_alone(make_stage: MakeStage, extent: str) -> None:
     stage = make_stage("pi")

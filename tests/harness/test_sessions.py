@@ -76,6 +76,21 @@ def test_a_session_may_take_back_its_past_but_not_what_its_parent_did_later(sess
     assert sessions.mine("unheard of") == {"unheard of": None}
 
 
+def test_what_changes_while_another_agent_works_is_that_ones_doing(sessions: Sessions) -> None:
+    me = os.getpid()
+    for name in ("one", "two", "idle"):
+        sessions.open(name, pid=me)
+    sessions.open("sub", pid=me, within="two")
+    assert [sessions.author(name) for name in ("one", "two", "sub")] == ["one", "two", "two"]
+    sessions.work("two", True)
+    assert [sessions.author(name) for name in ("one", "two", "sub", "idle")] == ["two", "two", "two", "two"]
+    sessions.work("one", True)
+    assert [sessions.author(name) for name in ("one", "two", "sub", "idle")] == ["one", "two", "two", "one"]
+    sessions.work("one", False)
+    sessions.leave("two", me)
+    assert [sessions.author(name) for name in ("one", "idle")] == ["one", "idle"], "who is gone does nothing"
+
+
 def test_all_of_it_survives(sessions: Sessions, tmp_path: Path, known: Everything) -> None:
     sessions.open("s", parent="p", file="/f", pid=1)
     sessions.record("s", "n", "c1")
@@ -117,18 +132,18 @@ def test_the_last_of_those_for_whom_it_is_served(sessions: Sessions) -> None:
 def test_a_sub_agent_works_in_the_name_of_its_leader(sessions: Sessions) -> None:
     me = os.getpid()
     assert sessions.open("sub", pid=me, within="main") == Came(False, None), "nobody of that name is here"
-    assert sessions.leader("sub") == "sub"
+    assert sessions.author("sub") == "sub"
     sessions.leave("sub", me)
     sessions.open("main", pid=me, owns=True)
     assert sessions.open("sub", parent="main", pid=me, within="main") == Came(True, "main")
     assert sessions.open("sub-sub", pid=me, within="sub") == Came(False, "main")
-    assert [sessions.leader(name) for name in ("main", "sub", "sub-sub")] == ["main"] * 3
+    assert [sessions.author(name) for name in ("main", "sub", "sub-sub")] == ["main"] * 3
     assert sessions.mine("sub") == sessions.mine("main") == {"main": None}
     assert sessions.open("main", pid=me, within="main") == Came(True, None)
     # Nobody waits for a sub-agent with unmounting.
     assert sessions.leave("main", me) == (0, True)
     assert sessions.leave("sub", me) == (0, True)
-    assert sessions.leader("sub") == "sub"
+    assert sessions.author("sub") == "sub"
 
 
 def test_threads_that_record_the_same_agree(sessions: Sessions) -> None:

@@ -14,6 +14,7 @@ export class States {
   readonly leader: string | undefined;
   /** The files as they were when the last prompt was sent, and after which entry that was. */
   #before: { id: string; leaf: string | undefined } | undefined;
+  #works = false;
   #steps = new Map<string, string>();
   /** The last node whose state was recorded here, and that state. */
   #last: { node: string; id: string } | undefined;
@@ -36,6 +37,7 @@ export class States {
       pid: process.pid,
       owns: this.#workspace.owns,
       within: this.leader ?? null,
+      working: this.#works,
     });
   }
 
@@ -68,6 +70,7 @@ export class States {
   async prompt(ctx: Context, leaf: string | undefined): Promise<void> {
     const { id } = await this.boundary(ctx);
     this.#before = { id, leaf };
+    await this.#work(true);
   }
 
   /** A prompt was sent whose entry has no state yet. */
@@ -110,6 +113,14 @@ export class States {
 
   /** All entries of the run are written: give the states of its steps to theirs. */
   async settle(ctx: Context): Promise<void> {
+    try {
+      await this.#settle(ctx);
+    } finally {
+      await this.#work(false);
+    }
+  }
+
+  async #settle(ctx: Context): Promise<void> {
     let usedTools = true;
     if (this.#steps.size > 0) {
       for (const entry of branchOf(ctx.sessionManager)) {
@@ -124,6 +135,13 @@ export class States {
       this.#steps.clear();
     }
     await this.turn(ctx, usedTools);
+  }
+
+  /** The agent is changing files from now on, or no longer: what another session finds changed meanwhile is its doing. */
+  async #work(working: boolean): Promise<void> {
+    if (this.leader !== undefined || working === this.#works) return;
+    this.#works = working;
+    await this.#workspace.call("session", { session: this.session, pid: process.pid, working });
   }
 
   async #bindPrompt(ctx: Context): Promise<void> {

@@ -14,7 +14,7 @@ import type { Words } from "./language.ts";
 import { branchOf, entryOf, isLeafForgotten, isPrompt, leafOf, PIN, pin, redoOf, textOf } from "./nodes.ts";
 import { choose, listOf, namesOf } from "./preview.ts";
 import type { States } from "./states.ts";
-import type { Restored, Workspace } from "./workspace.ts";
+import type { Change, Restored, Workspace } from "./workspace.ts";
 
 /** What /undo and /redo move. */
 type Extent = "both" | "files" | "chat";
@@ -180,6 +180,11 @@ export class Travel {
       this.#notes.push([this.#words.saved(captured.id, namesOf(captured.changes)), "info"]);
     }
     if (leaf === undefined || captured.state === captured.id) return { id: captured.id, node: leaf };
+    if (!captured.created && captured.state !== null) {
+      // Another session has moved the files and kept ours: its point is not what is here, ours with its changes is.
+      const { changes } = await this.#workspace.call<{ changes: Change[] }>("diff");
+      if (changes.length > 0) return { id: captured.state, node: leaf };
+    }
     const mark = pin(this.#agent, ctx, redoOf(entryOf(ctx.sessionManager, leaf)));
     if (mark !== undefined) await this.#states.bind(mark, captured.id);
     return { id: captured.id, node: mark };

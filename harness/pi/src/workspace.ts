@@ -8,7 +8,7 @@ import { runAfterUs, run } from "./command.ts";
 import { Connection, type DaemonEvent } from "./connection.ts";
 import { Failure } from "./failure.ts";
 import { languageFor } from "./language.ts";
-import { find, isLeaving, type Served } from "./registry.ts";
+import { find, isAlive, isLeaving, type Served } from "./registry.ts";
 import { SILENT_MS, within } from "./patience.ts";
 import { DEFAULTS, type Settings } from "./settings.ts";
 
@@ -51,6 +51,7 @@ export type Life = "off" | "absent" | "starting" | "serving" | "dead";
 const PROTOCOL = 1;
 const NOT_SERVED = new Set(["not_mounted", "not_a_workspace"]);
 const SETTLE_MS = 10_000;
+const GOING_MS = 2000;
 
 export class Workspace {
   life: Life = "absent";
@@ -251,15 +252,30 @@ export class Workspace {
   #lost(): void {
     this.#connection = undefined;
     if (this.life !== "serving") return;
-    const served = find(this.cwd);
     // What this process still stands in may be a mount that nobody sees any more.
     this.#enter();
-    if (served && !isLeaving(served)) {
-      this.failure = Failure.own("daemonDied", this.cwd);
-      this.#become("dead");
-    } else {
-      this.#become("absent");
-      this.onGone();
+    void this.#explain();
+  }
+
+  /** Why has the connection ended: is the daemon dead, or does it go because somebody wanted that? */
+  async #explain(): Promise<void> {
+    const gone = this.#served?.pid;
+    const deadline = Date.now() + GOING_MS;
+    for (;;) {
+      if (this.isServing || this.life !== "serving") return;
+      const served = find(this.cwd);
+      if (!served || served.pid !== gone || isLeaving(served)) {
+        this.#become("absent");
+        this.onGone();
+        return;
+      }
+      if (!isAlive(served.pid) || Date.now() > deadline) {
+        this.failure = Failure.own("daemonDied", this.cwd);
+        this.#become("dead");
+        return;
+      }
+      // It has ended the connection before it said so to everybody.
+      await new Promise((resolve) => setTimeout(resolve, 20));
     }
   }
 
