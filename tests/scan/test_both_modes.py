@@ -215,6 +215,40 @@ def test_kept_changes_must_be_written_first(story: Story) -> None:
     assert (story.served.path / "over").read_text() == "kept in the store"
 
 
+def test_a_link_that_a_mount_divided_is_written_to_while_scanning(story: Story) -> None:
+    """What an unmount put away was one file with what stayed; from then on it must not be."""
+    top = story.served.path
+    for kept, gone in (("a", "b"), ("c", "d/e"), ("both/f", "both/g")):
+        story.write(kept, f"{kept} {gone}")
+        (top / gone).parent.mkdir(exist_ok=True)
+        os.link(top / kept, top / gone)
+    (top / "d" / "e").chmod(0o640)
+    os.utime(top / "d", ns=(1, 1_500_000_000_000_000_001))
+    story.serve("fuse")
+    first = story.head()
+    subprocess.run(["rm", "-r", "b", "d", "both"], cwd=top, check=True)
+    story.checkpoint()
+    story.served.unmount()
+    story.serve("scan")
+    for kept in ("a", "c"):
+        with open(top / kept, "r+") as file:
+            file.write("WRITTEN")
+    assert story.served.json("fsck")["sound"]
+    story.served.json("restore", first)
+    texts = {name: (top / name).read_text() for name in ("a", "b", "c", "d/e", "both/f", "both/g")}
+    assert texts == {
+        "a": "a b",
+        "b": "a b",
+        "c": "c d/e",
+        "d/e": "c d/e",
+        "both/f": "both/f both/g",
+        "both/g": "both/f both/g",
+    }
+    assert (top / "d" / "e").stat().st_mode & 0o777 == 0o640
+    assert (top / "both" / "f").stat().st_ino == (top / "both" / "g").stat().st_ino
+    assert not list(Path(story.served.plyfs.home).rglob("attic-copy*"))
+
+
 def test_auto_falls_back_and_says_why(plyfs: Plyfs, tmp_path: Path) -> None:
     """In a mount namespace where /dev/fuse is not what it should be."""
     path = tmp_path / "workspace"

@@ -20,6 +20,7 @@ from store.reach import Reach
 from store.refs import LayerRef
 from vfs.roots import Roots, load_layer
 from vfs.scan import bridge
+from vfs.scan.apart import set_apart
 from vfs.scan.capture import Present, Scanner
 from vfs.scan.coverage import load_scope
 from vfs.scan.execute import Executor
@@ -103,6 +104,7 @@ class Opening:
                 from vfs.leaving import catch_up
 
                 catch_up(home, store, timeline.top, self._notes)
+                self._notes += set_apart(home.disk, store.path, store.attic_dir)
                 timeline.host.open_attic(store.attic_dir)
                 head = history.read_head()
         with home.objects.sealing():

@@ -44,7 +44,7 @@ from vfs.scan.reading import Reader, Unstable
 from vfs.scan.statindex import StatIndex
 from vfs.trees.contents import Contents
 from vfs.trees.host import Host
-from vfs.trees.view import View, join
+from vfs.trees.view import Present, View, join
 
 
 class Targets:
@@ -189,29 +189,30 @@ class _Opaque:
             if isinstance(entry, Directory):
                 count += 1
                 entries[name] = self._directory(entry, inner)
-            elif override is None and self._is_row(directory, name):
+            elif override is None and self._has_names(directory, name):
                 entries[name] = Linked(entry.attributes.ino)
-                self._link(entry.attributes.ino, inner)
+                self._link(entry.attributes.ino, inner, entry)
             else:
                 entries[name] = self._own(entry, inner) if isinstance(entry, Regular) else entry
         page = view.pages.update(None, entries)
         return Directory(directory.attributes, None, count, None if page is None else view.pages.save(page))
 
-    def _is_row(self, directory: Directory, name: bytes) -> bool:
+    def _has_names(self, directory: Directory, name: bytes) -> bool:
+        """True if the file that a directory falls through to has other names."""
         assert directory.origin is not None
-        status = self._view.host.stat(below(directory.origin, name))
-        return status.st_nlink > 1 and self._view.row(self._view.host.ino(status)) is not None
+        return self._view.host.stat(below(directory.origin, name)).st_nlink > 1
 
     def _own(self, entry: Regular, path: bytes) -> Regular:
         content = self._targets.own(entry.content, self._index, path)
         return entry if content is entry.content else Regular(entry.attributes, content)
 
-    def _link(self, ino: Ino, path: bytes) -> None:
+    def _link(self, ino: Ino, path: bytes, fallen: Present | None = None) -> None:
+        """A further name of a shared inode: as the link table has it, else as what it falls through to is."""
         self._counts[ino] = self._counts.get(ino, 0) + 1
         row = self._view.row(ino)
-        if row is None:
+        if row is None and fallen is None:
             raise DamagedError(f"{os.fsdecode(path)} cannot be brought back: its link table has no row for it")
-        inode = settled(row.inode)
+        inode = fallen if row is None else settled(row.inode)
         assert not isinstance(inode, Directory)
         if isinstance(inode, Regular):
             inode = self._own(inode, path)
