@@ -12,6 +12,7 @@ import pytest
 
 from tests.agents import toolchain
 from tests.agents.conftest import MakeStage
+from tests.agents.shelf import Shelf
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(120)]
 
@@ -88,9 +89,10 @@ def test_the_agents_own_package_managers(make_stage: MakeStage, kind: str) -> No
 
 
 @pytest.mark.mounted
-def test_the_package_as_it_is_published(make_stage: MakeStage) -> None:
-    """It has all that it needs, works from ``node_modules``, and finds plyfs in the ``PATH``."""
-    stage = make_stage("pi")
+@pytest.mark.parametrize("kind", ["pi", "omp"])
+def test_the_package_as_it_is_published(make_stage: MakeStage, kind: str) -> None:
+    """Installed from a registry it has all that it needs, works from ``node_modules``, and finds plyfs in ``PATH``."""
+    stage = make_stage(kind)
     stage.extensions = []
     place = stage.home / "place"
     place.mkdir()
@@ -109,16 +111,29 @@ def test_the_package_as_it_is_published(make_stage: MakeStage) -> None:
     for name, command in (("npm", shlex.join(npm)), ("plyfs", environment["PLYFS_COMMAND"])):
         (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         (programs / name).chmod(0o755)
-    environment = {"PATH": f"{programs}{os.pathsep}{environment['PATH']}", "PLYFS_COMMAND": ""}
-    done = subprocess.run(
-        [*toolchain.pi(), "install", f"npm:plyfs-agent@file:{place / package['filename']}"],
-        cwd=stage.home,
-        env=stage.environment(environment),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    environment = {
+        "PATH": os.pathsep.join([str(programs), str(toolchain.BUN.parent), environment["PATH"]]),
+        "PLYFS_COMMAND": "",
+    }
+    manifest = json.loads((toolchain.EXTENSION / "package.json").read_text())
+    shelf = Shelf(place / package["filename"], manifest)
+    registry = {"npm_config_registry": shelf.url, "BUN_CONFIG_REGISTRY": shelf.url}
+    name = manifest["name"]
+    words = (
+        [*toolchain.pi(), "install", f"npm:{name}"] if kind == "pi" else [*toolchain.omp(), "plugin", "install", name]
     )
+    try:
+        done = subprocess.run(
+            words,
+            cwd=stage.home,
+            env=stage.environment(environment | registry),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        shelf.close()
     assert done.returncode == 0, done.stdout + done.stderr
     agent = stage.start(env=environment)
     stage.served_by(agent)

@@ -164,6 +164,27 @@ def test_print_mode_never_asks(make_stage: MakeStage, mode: str) -> None:
     assert [row["changed"] for row in stage.states()["checkpoints"] if row["kind"] == "user"] == [1, 1, 1]
 
 
+@pytest.mark.parametrize(
+    ("kind", "mode"), [("pi", "text"), pytest.param("pi", "json", marks=LONG), pytest.param("omp", "text", marks=LONG)]
+)
+def test_print_mode_tells_of_failures_on_stderr(make_stage: MakeStage, kind: str, mode: str) -> None:
+    stage = make_stage(kind, settings='mount = "sometimes"')
+    prompt = stage.model.bash("turn1", "echo 1 > a.txt")
+    done = subprocess.run(
+        [*stage.command("-p", prompt), *(["--mode", "json"] if mode == "json" else [])],
+        cwd=stage.workspace,
+        env=stage.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (stage.workspace / "a.txt").read_text() == "1\n"
+    assert done.stderr.count("agents.mount") == 1, done.stderr
+    assert "agents.mount" not in done.stdout
+
+
 def test_chinese(make_stage: MakeStage) -> None:
     stage = make_stage("pi")
     agent = stage.start(env={"LANG": "zh_CN.UTF-8", "LC_ALL": "zh_CN.UTF-8"})

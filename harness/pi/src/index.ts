@@ -475,8 +475,11 @@ class Extension {
   #tell(failure: Failure, ctx: Context, isAsked = false): void {
     if (!isAsked && (QUIET.has(failure.code) || this.#told.has(failure.code))) return;
     if (failure.code !== "conflict") this.#told.add(failure.code);
+    const text = failure.in(this.#session?.words ?? wordsFor("auto"));
+    // A run that prints shows nobody what it notifies of. A sub-agent has its leader's screen.
+    if (!ctx.hasUI && this.#session?.states.leader === undefined) process.stderr.write(`${text}\n`);
     try {
-      ctx.ui.notify(failure.in(this.#session?.words ?? wordsFor("auto")), "error");
+      ctx.ui.notify(text, "error");
     } catch {
       // The agent has moved on to another session.
     }
