@@ -2,7 +2,7 @@
 import type { Component, Context, Terminal, Theme } from "./agent.ts";
 import type { Words } from "./language.ts";
 import { clipped, shown } from "./width.ts";
-import type { Change } from "./workspace.ts";
+import type { Change } from "./answers.ts";
 
 const LISTED_MAX = 20;
 const ROWS = 12;

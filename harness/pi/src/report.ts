@@ -2,7 +2,8 @@
 import type { Level } from "./agent.ts";
 import type { Holdups } from "./holdups.ts";
 import type { Words } from "./language.ts";
-import type { Status, Workspace } from "./workspace.ts";
+import type { Status } from "./answers.ts";
+import type { Workspace } from "./workspace.ts";
 
 const REPORTS = ["", "status", "log", "health", "settings"];
 

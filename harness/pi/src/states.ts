@@ -6,7 +6,8 @@
  */
 import type { AgentEvent, Context, Entry } from "./agent.ts";
 import { branchOf, entryOf, isExecution, isPrompt, leafOf, lineOf, parentOf } from "./nodes.ts";
-import type { Captured, Workspace } from "./workspace.ts";
+import type { Captured } from "./answers.ts";
+import type { Workspace } from "./workspace.ts";
 
 export class States {
   readonly session: string;

@@ -14,7 +14,8 @@ import type { Words } from "./language.ts";
 import { branchOf, entryOf, isLeafForgotten, isPrompt, leafOf, PIN, pin, redoOf, textOf } from "./nodes.ts";
 import { choose, listOf, namesOf } from "./preview.ts";
 import type { States } from "./states.ts";
-import type { Change, Restored, Workspace } from "./workspace.ts";
+import type { Change, Restored } from "./answers.ts";
+import type { Workspace } from "./workspace.ts";
 
 /** What /undo and /redo move. */
 type Extent = "both" | "files" | "chat";

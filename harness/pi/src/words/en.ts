@@ -1,5 +1,5 @@
 /** What plyfs says, in English. Other languages have the same keys. */
-import type { Change } from "../workspace.ts";
+import type { Change } from "../answers.ts";
 
 const differ = (count: number): string => `${several(count, "file")} ${count === 1 ? "differs" : "differ"}`;
 const several = (count: number, one: string): string => `${count} ${one}${count === 1 ? "" : "s"}`;
