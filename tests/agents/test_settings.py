@@ -109,3 +109,15 @@ def test_settings_are_read_anew_by_the_agents_reload(make_stage: MakeStage) -> N
     stage.served_by(agent)
     stage.do(agent, "/undo")
     see.expect(one, "after undo of what was done while plyfs was off")
+
+
+@pytest.mark.parametrize("mode", ["fuse", "scan"])
+def test_the_badge_counts_what_is_unsaved(make_stage: MakeStage, mode: str) -> None:
+    stage = make_stage("pi", mode=mode)
+    agent = stage.start()
+    stage.served_by(agent)
+    (stage.workspace / "one.txt").write_text("1")
+    (stage.workspace / "two.txt").write_text("2")
+    until(lambda: agent.heard(0.1) and agent.status.get("plyfs") == f"plyfs {mode} +2 ✓", 20)
+    agent.prompt(stage.model.bash("turn1", "true"))
+    until(lambda: agent.heard(0.1) and agent.status.get("plyfs") == f"plyfs {mode} ✓", 20)

@@ -11,6 +11,7 @@ import { Holdups } from "./holdups.ts";
 import { wordsFor, type Words } from "./language.ts";
 import { follow, lead, leaderOf } from "./leader.ts";
 import { leafOf } from "./nodes.ts";
+import { Pace } from "./pace.ts";
 import { ANSWER_MS, HOOK_MS, TOOL_MS, within } from "./patience.ts";
 import { isReport, report } from "./report.ts";
 import { States } from "./states.ts";
@@ -35,6 +36,7 @@ interface Session {
   timer: ReturnType<typeof setInterval> | undefined;
   /** The daemon has been asked for the badge's sake and has not answered. */
   isAsked: boolean;
+  pace: Pace;
   over: boolean;
 }
 
@@ -180,6 +182,7 @@ class Extension {
       ready: Promise.resolve(),
       timer: undefined,
       isAsked: false,
+      pace: new Pace(),
       over: false,
     };
     workspace.onChange = () => this.#show(session, ctx);
@@ -423,7 +426,7 @@ class Extension {
     this.#look(session, ctx).then(done, done);
   }
 
-  /** Bring the badge up to date; a scan for its sake would cost too much. */
+  /** Bring the badge up to date; scanning for its sake now and then, while the agent has nothing to do. */
   async #look(session: Session, ctx: Context): Promise<void> {
     const { workspace } = session;
     if (!workspace.isServing) {
@@ -431,12 +434,16 @@ class Extension {
       await this.#isServed(session, ctx);
       return;
     }
-    const answer = workspace.call<{ changes?: unknown[] }>(workspace.mode === "scan" ? "hello" : "diff");
+    const began = Date.now();
+    const scans = workspace.mode === "scan";
+    const looks = !scans || session.pace.isDue(ctx);
+    const answer = workspace.call<{ changes?: unknown[] }>(looks ? "diff" : "hello");
     answer.catch(() => {});
     if (!(await within(ANSWER_MS, answer)) && !(await workspace.answers())) {
       await this.#guarded(ctx, () => Promise.reject(Failure.own("daemonSilent", ctx.cwd)));
     }
     const { changes } = await answer;
+    if (scans && looks) session.pace.scanned(began);
     const isBack = workspace.failure?.code === "daemon_silent";
     if (isBack) workspace.failure = undefined;
     if (!isBack && (changes === undefined || workspace.unsaved === changes.length)) return;
