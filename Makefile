@@ -26,7 +26,7 @@ demo:
 test:
 	@PYTHON=$(PYTHON) .ci/setup test
 	@top=$$(mktemp -d /tmp/plyfs-tests.XXXXXX); \
-	COVERAGE_FILE=$$top/coverage $(RUN) -m pytest -n $(JOBS) --dist loadfile --basetemp=$$top/t -p no:cacheprovider \
+	COVERAGE_FILE=$$top/coverage $(RUN) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --basetemp=$$top/t -p no:cacheprovider \
 	  $(if $(TESTS),,--cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)) $(PYTEST_ARGS) $(TESTS); \
 	status=$$?; rm -rf --one-file-system $$top; exit $$status
 
