@@ -246,7 +246,7 @@ def test_a_link_that_a_mount_divided_is_written_to_while_scanning(story: Story) 
     }
     assert (top / "d" / "e").stat().st_mode & 0o777 == 0o640
     assert (top / "both" / "f").stat().st_ino == (top / "both" / "g").stat().st_ino
-    assert not list(Path(story.served.plyfs.home).rglob("attic-copy*"))
+    assert not list(Path(story.served.plyfs.home).rglob("apart"))
 
 
 def test_auto_falls_back_and_says_why(plyfs: Plyfs, tmp_path: Path) -> None:

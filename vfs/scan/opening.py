@@ -20,7 +20,6 @@ from store.reach import Reach
 from store.refs import LayerRef
 from vfs.roots import Roots, load_layer
 from vfs.scan import bridge
-from vfs.scan.apart import set_apart
 from vfs.scan.capture import Present, Scanner
 from vfs.scan.coverage import load_scope
 from vfs.scan.execute import Executor
@@ -101,10 +100,12 @@ class Opening:
         if head is not None and self._from_mount:
             self._refuse_kept(head)
             if isinstance(timeline.top, int):
+                # Not every system that can be scanned has what these need.
+                from vfs.apply.apart import set_apart
                 from vfs.leaving import catch_up
 
                 catch_up(home, store, timeline.top, self._notes)
-                self._notes += set_apart(home.disk, store.path, store.attic_dir)
+                self._notes += set_apart(home.disk, store.attic_dir)
                 timeline.host.open_attic(store.attic_dir)
                 head = history.read_head()
         with home.objects.sealing():
