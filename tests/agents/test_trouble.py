@@ -27,6 +27,21 @@ def say(stage: Stage, agent: Agent, name: str) -> float:
     return agent.prompt(stage.model.scenario(name, [{"text": "hello"}]))
 
 
+def printed(stage: Stage, command: list[str]) -> subprocess.CompletedProcess[str]:
+    """An agent that runs to its end, without a terminal."""
+    done = subprocess.run(
+        command,
+        cwd=stage.workspace,
+        env=stage.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 @pytest.mark.crash
 def test_a_daemon_that_dies(make_stage: MakeStage) -> None:
     stage = make_stage("pi")
@@ -137,29 +152,11 @@ def test_print_mode_never_asks(make_stage: MakeStage, mode: str) -> None:
     stage = make_stage("pi", settings='on_exit = "leave"')
     first = stage.model.bash("turn1", "echo 1 > a.txt")
     run = [*stage.command("-p", first), *(["--mode", "json"] if mode == "json" else [])]
-    done = subprocess.run(
-        run,
-        cwd=stage.workspace,
-        env=stage.environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-    )
-    assert done.returncode == 0, done.stderr
+    done = printed(stage, run)
     assert "done turn1" in done.stdout
     (stage.workspace / "a.txt").write_text("changed\n")
     again = [*stage.command("--continue", "-p", stage.model.bash("turn2", "echo 2 > b.txt"))]
-    done = subprocess.run(
-        again,
-        cwd=stage.workspace,
-        env=stage.environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-    )
-    assert done.returncode == 0, done.stderr
+    done = printed(stage, again)
     assert (stage.workspace / "a.txt").read_text() == "changed\n"
     assert [row["changed"] for row in stage.states()["checkpoints"] if row["kind"] == "user"] == [1, 1, 1]
 
@@ -170,16 +167,7 @@ def test_print_mode_never_asks(make_stage: MakeStage, mode: str) -> None:
 def test_print_mode_tells_of_failures_on_stderr(make_stage: MakeStage, kind: str, mode: str) -> None:
     stage = make_stage(kind, settings='mount = "sometimes"')
     prompt = stage.model.bash("turn1", "echo 1 > a.txt")
-    done = subprocess.run(
-        [*stage.command("-p", prompt), *(["--mode", "json"] if mode == "json" else [])],
-        cwd=stage.workspace,
-        env=stage.environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-    )
-    assert done.returncode == 0, done.stderr
+    done = printed(stage, [*stage.command("-p", prompt), *(["--mode", "json"] if mode == "json" else [])])
     assert (stage.workspace / "a.txt").read_text() == "1\n"
     assert done.stderr.count("agents.mount") == 1, done.stderr
     assert "agents.mount" not in done.stdout
@@ -213,16 +201,7 @@ def test_plyfs_run(make_stage: MakeStage) -> None:
     stage = make_stage("pi")
     prompt = stage.model.bash("turn1", "echo 1 > a.txt")
     command = [*stage.plyfs.command("run", "-C", str(stage.workspace), "--"), *stage.command("-p", prompt)]
-    done = subprocess.run(
-        command,
-        cwd=stage.workspace,
-        env=stage.environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-    )
-    assert done.returncode == 0, done.stderr
+    printed(stage, command)
     assert not stage.served.is_mounted()
     assert (stage.workspace / "a.txt").read_text() == "1\n"
     assert [row["changed"] for row in stage.states()["checkpoints"] if row["kind"] == "user"] == [1]
