@@ -180,6 +180,20 @@ def test_chinese(make_stage: MakeStage) -> None:
     assert "没有可撤销的内容" in stage.do(agent, "/undo")[0]
 
 
+@pytest.mark.parametrize("kind", ["pi", "omp"])
+def test_chinese_by_configuration(make_stage: MakeStage, kind: str) -> None:
+    stage = make_stage(kind, settings='language = "zh-CN"')
+    agent = stage.start()
+    stage.served_by(agent)
+    told = stage.do(agent, "/undo")
+    assert len([line for line in told if "没有可撤销的内容" in line]) == 1, told
+    if kind == "omp":
+        return  # it tells its commands to nobody over RPC
+    about = {one["name"]: one["description"] for one in agent.request("get_commands")["commands"]}
+    assert "回到上一条提示之前" in about["undo"]
+    assert sum("回到上一条提示之前" in text for text in about.values()) == 1
+
+
 @pytest.mark.parametrize(
     ("settings", "told"), [('mount = "sometimes"', "agents.mount：不允许的值"), ("", "的格式版本为 99")]
 )

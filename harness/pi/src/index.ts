@@ -47,7 +47,7 @@ interface Command {
 
 class Extension {
   readonly #agent: Agent;
-  readonly #commands = this.#listed();
+  #commands = this.#listed(wordsFor("auto"));
   readonly #badge = new Badge();
   readonly #holdups = new Holdups();
   #session: Session | undefined;
@@ -117,8 +117,7 @@ class Extension {
     return { action: "handled", handled: true };
   }
 
-  #listed(): Map<string, Command> {
-    const words = wordsFor("auto");
+  #listed(words: Words): Map<string, Command> {
     return new Map<string, Command>([
       ["undo", { about: words.undoAbout, run: this.#move((travel, args, ctx) => travel.undo(args, ctx)) }],
       ["redo", { about: words.redoAbout, run: this.#move((travel, args, ctx) => travel.redo(args, ctx)) }],
@@ -217,6 +216,11 @@ class Extension {
     session.words = wordsFor(workspace.settings.language);
     session.travel = new Travel(this.#agent, workspace, session.states, session.words);
     if (session.over) return;
+    if (session.words !== wordsFor("auto")) {
+      // What is set was not known when the agent asked for commands.
+      this.#commands = this.#listed(session.words);
+      this.#register();
+    }
     await session.states.open(ctx);
     this.#show(session, ctx);
     this.#tellNames(session, ctx);
