@@ -1,10 +1,10 @@
 """What scanner mode costs: the first capture, a capture and a restore of ten changed files, and a look at an unchanged
-workspace, against the number of files; beside git on the same tree.
+workspace, against the number of files; beside git and cp on the same tree. And the first capture of large files.
 
-    python -m bench.scan_costs [--sizes 1000,10000,50000,100000] [--rounds 5] [--directory DIR]
+    python -m bench.scan_costs [--sizes 1000,10000,50000,100000] [--rounds 5] [--large MB] [--directory DIR]
 
 Small text files, some dozens a directory, in a repository. Medians; git and plyfs take turns, so that both meet the
-same machine.
+same machine. What is first is done once for each size, into a disk that has written everything before.
 """
 
 from __future__ import annotations
@@ -60,6 +60,11 @@ def first_git_add(workspace: str, top: str) -> None:
     git(workspace, *shadow, "add", "-A")
 
 
+def copy(workspace: str, top: str) -> None:
+    """What reading and writing all of it costs a program in C."""
+    subprocess.run(["cp", "-r", workspace, os.path.join(top, "copy")], check=True)
+
+
 def make_files(top: str, count: int) -> None:
     """As many files as the first capture makes, each written, closed and renamed: what the disk alone costs."""
     data = b"value = 1\n" * 30
@@ -96,13 +101,19 @@ def measure(count: int, rounds: int, directory: str | None) -> dict[str, float]:
     def note(name: str, action: Callable[[], object]) -> None:
         samples.setdefault(name, []).append(timed(action))
 
+    def note_first(name: str, action: Callable[[], object]) -> None:
+        os.sync()
+        note(name, action)
+
     try:
         workspace = os.path.join(top, "workspace")
         paths = fill(workspace, count)
         served = ScannedWorkspace(workspace, os.path.join(top, "home"), Policy(), lambda name, data: None)
-        note("first capture", served.start)
-        note("first git add", lambda: first_git_add(workspace, top))
-        note("as many files made", lambda: make_files(top, count))
+        note_first("first capture", served.start)
+        note_first("first git add", lambda: first_git_add(workspace, top))
+        note_first("cp -r", lambda: copy(workspace, top))
+        note_first("as many files made", lambda: make_files(top, count))
+        os.sync()
         for round_number in range(rounds):
             note("unchanged", served.checkpoint)
             note("git status", lambda: git(workspace, "status", "--porcelain"))
@@ -122,11 +133,34 @@ def measure(count: int, rounds: int, directory: str | None) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in samples.items()}
 
 
+def measure_large(megabytes: int, directory: str | None) -> dict[str, float]:
+    """Seconds for files of 2 MB without structure, as many as that makes."""
+    top = tempfile.mkdtemp(prefix="plyfs-scan-", dir=directory)
+    try:
+        workspace = os.path.join(top, "workspace")
+        os.makedirs(workspace)
+        for number in range(megabytes // 2):
+            with open(f"{workspace}/f{number:04}.bin", "wb") as file:
+                file.write(os.urandom(2_000_000))
+        served = ScannedWorkspace(workspace, os.path.join(top, "home"), Policy(), lambda name, data: None)
+        os.sync()
+        result = {"first capture": timed(served.start)}
+        served.close()
+        os.sync()
+        result["cp -r"] = timed(lambda: copy(workspace, top))
+        os.sync()
+        result["first git add"] = timed(lambda: first_git_add(workspace, top))
+        return result
+    finally:
+        shutil.rmtree(top)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="1000,10000,50000,100000")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--large", type=int, default=400, help="megabytes in files of 2 MB, 0 for none")
     parser.add_argument("--directory")
     options = parser.parse_args()
     sizes = [int(size) for size in options.sizes.split(",")]
@@ -135,6 +169,11 @@ def main() -> None:
     print("| --- " * (len(sizes) + 1) + "|")
     for name in results[0]:
         print(f"| {name} | " + " | ".join(f"{result[name]:.3f}" for result in results) + " |")
+    if options.large:
+        seconds = ", ".join(
+            f"{name} {value:.2f} s" for name, value in measure_large(options.large, options.directory).items()
+        )
+        print(f"\n{options.large} MB in files of 2 MB: {seconds}")
 
 
 if __name__ == "__main__":

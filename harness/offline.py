@@ -131,7 +131,7 @@ class OfflineWorkspace:
             head.head,
             self._is_dirty(),
             0,
-            self._home.objects.bytes_used(),
+            self._home.objects.inventory.bytes_used(),
             health,
             [],
             no,

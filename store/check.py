@@ -119,6 +119,7 @@ class _Check:
             with ExitStack() as held:
                 self._workspace(self._home.by_id(record.id), held)
         unreferenced = self._unreferenced()
+        self._damaged_packs()
         return Report(self._problems, self._lost, workspaces, self._checkpoints, objects, size, unreferenced)
 
     def _tell(self, severity: Severity, where: bytes, message: str, repaired: bool = False) -> None:
@@ -164,37 +165,52 @@ class _Check:
     def _read_objects(self, progress: Callable[[int], None] | None) -> tuple[int, int]:
         objects = self._home.objects
         count = size = 0
-        for found in objects.walk():
+        path = b""
+        for found in objects.inventory.walk():
             try:
                 objects.verify(found.ref)
             except DamagedError as error:
                 self._bad[found.ref] = error.message
-            self._file_mode(objects.path(found.ref))
+            if found.path != path:  # those of a pack come one after the other
+                path = found.path
+                self._file_mode(path)
             count += 1
             size += found.size
             if progress is not None:
                 progress(count)
-        for path in objects.strays():
+        for path in objects.inventory.strays():
             self._tell("untidy", path, "is not an object")
         return count, size
 
     def _unreferenced(self) -> int:
         """Count what nothing needs; damaged objects among it go, others are for the sweep."""
         count = 0
-        for ref in self._home.objects.iterate():
-            if ref in self._needed:
-                continue
-            count += 1
-            if ref in self._bad:
-                repair = self._repair and self._all_needed_known
-                if repair:
-                    self._home.objects.delete(ref)
-                    del self._bad[ref]
-                self._tell("untidy", self._home.objects.path(ref), "is damaged, but nothing needs it", repair)
-        for ref, message in self._bad.items():
-            if ref in self._needed:
-                self._tell("damage", self._home.objects.path(ref), message)
+        for found in self._home.objects.inventory.walk():
+            ref = found.ref
+            if ref not in self._needed:
+                count += 1
+                if ref in self._bad:
+                    repair = (
+                        self._repair and self._all_needed_known and not self._home.objects.inventory.is_pack(found.path)
+                    )
+                    if repair:
+                        self._home.objects.delete(ref)
+                        del self._bad[ref]
+                    self._tell("untidy", found.path, f"object {ref.hex()} is damaged, but nothing needs it", repair)
+            elif ref in self._bad:
+                self._tell("damage", found.path, self._bad[ref])
         return count
+
+    def _damaged_packs(self) -> None:
+        """What can be read of them is put elsewhere; then they go, if nothing that is needed may be in the rest."""
+        objects = self._home.objects
+        for path, readable in objects.inventory.damaged_packs().items():
+            repair = self._repair and self._all_needed_known and not self._lost
+            if repair:
+                objects.copy_out(path, {found.ref for found in objects.inventory.in_pack(path)})
+                objects.delete_pack(path)
+            message = f"is a pack whose index is damaged; {readable} objects in it can be read"
+            self._tell("damage" if self._lost else "untidy", path, message, repair)
 
     # Workspaces
 

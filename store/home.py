@@ -44,7 +44,7 @@ _VERSION = re.compile(rb"plyfs store ([0-9]{1,9})\n")
 LAYOUT = frozenset({b"version", b"version.new", b"objects", b"objects.lock", b"workspaces", b"home.lock", b"run"})
 """The names that a home may have."""
 
-DIRECTORIES = (b"objects", b"objects/tmp", b"workspaces", b"run")
+DIRECTORIES = (b"objects", b"objects/tmp", b"objects/packs", b"workspaces", b"run")
 WORKSPACE_DIRECTORIES = (b"journal", b"working", b"attic")
 
 

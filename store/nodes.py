@@ -154,15 +154,19 @@ def same_entry(a: Entry | None, b: Entry | None) -> bool:
     return a == b
 
 
-class ObjectStore(Protocol):
+class NodePutter(Protocol):
+    """Where pages go."""
+
+    def put_node(self, data: bytes) -> NodeRef:
+        """Store ``data`` and return its name."""
+        ...
+
+
+class ObjectStore(NodePutter, Protocol):
     """Where pages lie; ``store.objects`` on disk, a dict in tests."""
 
     def get_node(self, ref: NodeRef) -> bytes:
         """The verified bytes named ``ref``. Raises MissingError or DamagedError."""
-        ...
-
-    def put_node(self, data: bytes) -> NodeRef:
-        """Store ``data`` and return its name."""
         ...
 
 
@@ -335,8 +339,11 @@ class Pages:
             for name, old in before.items():
                 yield name, old, None
 
-    def save(self, page: Page) -> NodeRef:
-        """Store ``page`` and all fresh pages below it, whose entries must all be sealed; returns its name."""
+    def save(self, page: Page, into: NodePutter | None = None) -> NodeRef:
+        """Store ``page`` and all fresh pages below it, whose entries must all be sealed; returns its name.
+
+        They are put ``into`` what gathers objects of this store, if that is given.
+        """
         if page.ref is not None:
             return page.ref
         value: LeafPage | BranchPage
@@ -349,10 +356,10 @@ class Pages:
             children = []
             for slot, child in enumerate(page.children):
                 if child is not None:
-                    ref = child.ref if isinstance(child, Stored) else self.save(child)
+                    ref = child.ref if isinstance(child, Stored) else self.save(child, into)
                     children.append(BranchChild(slot, self._weight(child), ref))
             value = BranchPage(tuple(children))
-        page.ref = self._objects.put_node(encode(value))
+        page.ref = (into or self._objects).put_node(encode(value))
         self._keep(page.ref, page)
         return page.ref
 

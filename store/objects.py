@@ -1,12 +1,12 @@
-"""The objects of a store: immutable files named by the BLAKE3 of their bytes, in ``objects/ab/<62 hex digits>``.
+"""The objects of a store: immutable bytes named by their BLAKE3, in ``objects/ab/<62 hex digits>`` or in packs.
 
 Owns where they lie, that none is trusted before its bytes were checked, and when they are on the device. Does not own
-what they mean (``format``) nor which of them are needed (``sweep``).
+what they mean (``format``), how a pack is made (``packs``), nor which of them are needed (``sweep``).
 
-An object appears by rename or link, whole; its mtime is when it was put last. Putting writes nothing to the device by
-itself: ``flush`` does, for all that was put since the last one. Whoever puts objects, and then writes down a reference
-to them, does both inside ``sealing()``; a sweep deletes inside ``sweeping()``, so it never takes what is about to be
-referred to.
+An object appears by rename, whole; the mtime of its file is when it was put last. Putting writes nothing to the device
+by itself: ``flush`` does, for all that was put since the last one. Whoever puts objects, and then writes down a
+reference to them, does both inside ``sealing()``; a sweep deletes inside ``sweeping()``, so it never takes what is
+about to be referred to.
 
 Concurrency: any thread and any number of processes.
 """
@@ -14,19 +14,21 @@ Concurrency: any thread and any number of processes.
 from __future__ import annotations
 
 import os
-import re
 import sys
 import threading
 from binascii import hexlify
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from itertools import count
 from typing import NamedTuple
 
 from blake3 import blake3
 
-from store.disk import LOCK_FLAGS, READ_FLAGS, Disk, read_at, read_descriptor, write_at
+from store import packs
+from store.disk import LOCK_FLAGS, READ_FLAGS, Disk, read_at, write_at
 from store.errors import DamagedError, MissingError
+from store.inventory import Inventory
+from store.packs import PACK_BYTES, PACKED_MAX, Packs, PackWriter, Place, read_place
 from store.refs import BlobRef, NodeRef
 
 OBJECT_MODE = 0o400
@@ -35,21 +37,17 @@ SYNC_AT_ONCE = sys.platform == "win32"
 """Windows flushes only what is open for writing, which no object is later; and it cannot flush a whole file system."""
 
 FLUSH_EACH = 8
-"""Up to this many objects are flushed one by one; more of them cost less as one syncfs(2)."""
+"""Up to this many files are flushed one by one; more of them cost less as one syncfs(2)."""
 
 REMEMBERED = 1 << 16
 """How many objects a process remembers as checked (about 100 bytes each)."""
 
-_FANOUT = re.compile(rb"[0-9a-f]{2}")
-_REST = re.compile(rb"[0-9a-f]{62}")
 
+class Opened(NamedTuple):
+    """An open blob: a descriptor to be closed, and where in that file its first byte is."""
 
-class Found(NamedTuple):
-    """An object as a walk over the store finds it: its name, its length in bytes, and when it was put last (ns)."""
-
-    ref: bytes
-    size: int
-    put_ns: int
+    fd: int
+    start: int
 
 
 class Objects:
@@ -67,107 +65,124 @@ class Objects:
         """Objects whose bytes this process has checked or written; True once they are on the device."""
         self._seen: dict[bytes, int] = {}
         """The change time of each object's file when its bytes were checked for reading."""
-        self._unflushed: set[bytes] = set()
+        self._unflushed: dict[bytes, bytes] = {}
+        """Objects that are not known to be on the device, and the files that they are in."""
+        self._packs = Packs(root + b"/packs")
+        self.inventory = Inventory(root, self._packs)
+        self._gathering = threading.Lock()
+        self._open_packs: tuple[PackWriter, ...] = ()
+        """Packs that are being made; what is gathered goes into the last."""
         self._doubtful: set[bytes] = set()
         """Objects that a flush failed for: the kernel may take them for written, so they are written once more."""
         self._sweeps = b""
 
     def path(self, ref: bytes) -> bytes:
-        """Where the object named ``ref`` lies."""
+        """Where the object named ``ref`` lies if it has a file of its own."""
         digits = hexlify(ref)
         return self._prefix + digits[:2] + b"/" + digits[2:]
 
     def has(self, ref: bytes) -> bool:
-        """True if there is a file of that name; its bytes are not looked at."""
-        return os.access(self.path(ref), os.F_OK)
+        """True if it is there; its bytes are not looked at."""
+        return self._is_gathered(ref) or any(os.access(place.path, os.F_OK) for place in self._places(ref))
 
     def size(self, ref: bytes) -> int:
         """The length of an object in bytes, 0 if it is not there."""
-        try:
-            return os.stat(self.path(ref)).st_size
-        except FileNotFoundError:
-            return 0
+        gathered = self._gathered(ref)
+        if gathered is not None:
+            return len(gathered)
+        for path, _, size in self._places(ref):
+            try:
+                found = os.stat(path).st_size
+            except FileNotFoundError:
+                continue
+            return found if size is None else size
+        return 0
 
-    def put_ns(self, ref: bytes) -> int:
-        """When an object was put last, also if it was there already (nanoseconds since 1970); 0 if it is not there."""
-        try:
-            return os.stat(self.path(ref)).st_mtime_ns
-        except FileNotFoundError:
-            return 0
+    def _places(self, ref: bytes) -> Iterator[Place]:
+        """Where the object may lie. What follows the first few is for whoever did not find it there."""
+        yield Place(self.path(ref), 0, None)
+        known = self._packs.find(ref)
+        yield from known
+        if self._packs.refresh():  # another process placed packs, or removed some and put what they had elsewhere
+            yield from (place for place in self._packs.find(ref) if place not in known)
 
     # Reading
 
     def get_node(self, ref: NodeRef) -> bytes:
         """The bytes of a page, chunk list or layer, checked each time. Raises MissingError or DamagedError."""
-        data = self._read(ref)
-        if blake3(data).digest() != ref:
-            raise self._damaged(ref, len(data))
-        return data
+        return self._read(ref)
 
     def read_blob(self, ref: BlobRef, size: int) -> bytes:
         """The ``size`` bytes of a blob, checked each time. Raises MissingError or DamagedError."""
         data = self._read(ref)
-        if len(data) != size or blake3(data).digest() != ref:
+        if len(data) != size:
             raise self._damaged(ref, len(data))
         return data
 
-    def open_blob(self, ref: BlobRef, size: int) -> int:
-        """A descriptor for reading a blob of ``size`` bytes, which are checked the first time this process opens it,
-        and again whenever its file has been touched since.
+    def open_blob(self, ref: BlobRef, size: int) -> Opened:
+        """A blob of ``size`` bytes, open for reading. Its bytes are checked the first time this process opens it, and
+        again whenever its file has been touched since.
 
         Raises MissingError or DamagedError.
         """
-        try:
-            fd = os.open(self.path(ref), READ_FLAGS)
-        except FileNotFoundError:
-            raise self._missing(ref) from None
-        try:
-            status = os.fstat(fd)
-            if status.st_size != size:
-                raise self._damaged(ref, status.st_size)
-            if self._seen.get(ref) != status.st_ctime_ns:
-                if not _hashes_to(fd, ref):
-                    raise self._damaged(ref, status.st_size)
-                self._see(ref, status.st_ctime_ns)
-        except BaseException:
-            os.close(fd)
-            raise
-        return fd
+        if self._is_gathered(ref):
+            self._place_packs()
+        damaged: DamagedError | None = None
+        for place in self._places(ref):
+            try:
+                fd = os.open(place.path, READ_FLAGS)
+            except FileNotFoundError:
+                continue
+            try:
+                status = os.fstat(fd)
+                found = status.st_size if place.size is None else place.size
+                if found != size:
+                    raise self._damaged(ref, found)
+                if self._seen.get(ref) != status.st_ctime_ns:
+                    if not _hashes_to(fd, ref, place):
+                        raise self._damaged(ref, found)
+                    self._see(ref, status.st_ctime_ns)
+            except DamagedError as error:
+                os.close(fd)
+                damaged = error
+            except BaseException:
+                os.close(fd)
+                raise
+            else:
+                return Opened(fd, place.offset)
+        raise damaged or self._missing(ref)
 
     def check_blob(self, ref: BlobRef, size: int) -> None:
         """As ``open_blob``, without keeping it open. Raises MissingError or DamagedError."""
-        try:
-            status = os.stat(self.path(ref))
-        except FileNotFoundError:
-            raise self._missing(ref) from None
-        if status.st_size != size or self._seen.get(ref) != status.st_ctime_ns:
-            os.close(self.open_blob(ref, size))
-
-    def bytes_used(self) -> int:
-        """How many bytes the objects hold, as far as their sizes tell."""
-        return sum(found.size for found in self.walk())
+        os.close(self.open_blob(ref, size).fd)
 
     def verify(self, ref: bytes) -> None:
         """Read the object and check its bytes. Raises MissingError or DamagedError."""
-        try:
-            fd = os.open(self.path(ref), READ_FLAGS)
-        except FileNotFoundError:
-            raise self._missing(ref) from None
-        try:
-            if not _hashes_to(fd, ref):
-                raise self._damaged(ref, os.fstat(fd).st_size)
-        finally:
-            os.close(fd)
+        self._read(ref)
 
     def _read(self, ref: bytes) -> bytes:
-        try:
-            fd = os.open(self.path(ref), READ_FLAGS)
-        except FileNotFoundError:
-            raise self._missing(ref) from None
-        try:
-            return read_descriptor(fd, os.fstat(fd).st_size)
-        finally:
-            os.close(fd)
+        """The bytes of the object, from where they are good."""
+        gathered = self._gathered(ref)
+        if gathered is not None:
+            return gathered
+        damaged: int | None = None
+        for place in self._places(ref):
+            try:
+                data = read_place(place)
+            except FileNotFoundError:
+                continue
+            if blake3(data).digest() == ref:
+                return data
+            damaged = len(data)
+        raise self._missing(ref) if damaged is None else self._damaged(ref, damaged)
+
+    def _gathered(self, ref: bytes) -> bytes | None:
+        """The bytes of an object that is in a pack which is still being made."""
+        for pack in self._open_packs:
+            data = pack.get(ref)
+            if data is not None:
+                return data
+        return None
 
     def _missing(self, ref: bytes) -> MissingError:
         return MissingError(f"object {ref.hex()} is not in the store", hint="`plyfs fsck` lists what needs it")
@@ -192,60 +207,99 @@ class Objects:
         self._put(ref, data)
         return NodeRef(ref)
 
-    def _put(self, ref: bytes, data: bytes | memoryview) -> None:
-        path = self.path(ref)
-        if os.access(path, os.F_OK) and self._trust(ref, path, len(data)):
-            return
+    def _put(self, ref: bytes, data: bytes | memoryview) -> bool:
+        """Store an object; True if it was not there."""
+        if self._is_there(ref, len(data)):
+            return False
         self._write(ref, data)
+        return True
+
+    def _is_there(self, ref: bytes, size: int) -> bool:
+        """True if the object is there and good, or is in a pack that is being made."""
+        path = self.path(ref)
+        if os.access(path, os.F_OK) and self._trust(ref, Place(path, 0, None), size):
+            return True
+        return self._is_gathered(ref) or any(self._trust(ref, place, size) for place in self._packs.find(ref))
 
     def _write(self, ref: bytes, data: bytes | memoryview) -> None:
-        temporary = self._temporary + b"%d-%d" % (os.getpid(), next(self._unique))
+        temporary = self._new_name()
         try:
             self._disk.write_new(temporary, data, OBJECT_MODE, SYNC_AT_ONCE)
         except FileExistsError:  # left by a dead process that had our number
             self._disk.unlink(temporary)
             self._disk.write_new(temporary, data, OBJECT_MODE, SYNC_AT_ONCE)
-        self._place(temporary, self.path(ref), ref)
-
-    def adopt(self, path: bytes, ref: BlobRef, keep: bool = False) -> None:
-        """Make the file at ``path``, whose bytes the caller knows to be those of ``ref``, the object of that name.
-
-        The file is moved, or unlinked if the object is there already; with ``keep`` it stays under its own name too
-        (a hard link), for a caller whose journal still speaks of it. It must not be written to again.
-        """
         target = self.path(ref)
-        if os.access(target, os.F_OK) and self._trust(ref, target, os.stat(path).st_size):
-            if not keep:
-                self._disk.unlink(path)
-            return
-        self._disk.chmod(path, OBJECT_MODE)
-        self._disk.touch(path)
-        if not keep:
-            self._place(path, target, ref)
-            return
-        temporary = self._temporary + b"%d-%d" % (os.getpid(), next(self._unique))
         try:
-            self._disk.link(path, temporary)
-        except FileExistsError:
+            self._rename(temporary, target)
+        except Exception:
             self._disk.unlink(temporary)
-            self._disk.link(path, temporary)
-        self._place(temporary, target, ref)
+            raise
+        self._was_put(ref, target)
 
-    def _place(self, path: bytes, target: bytes, ref: bytes) -> None:
+    def _rename(self, temporary: bytes, target: bytes) -> None:
         """Give a complete file its name among the objects: from then on it exists."""
         try:
-            self._disk.rename(path, target)
+            self._disk.rename(temporary, target)
         except FileNotFoundError:
             try:
                 self._disk.mkdir(os.path.dirname(target))
             except FileExistsError:
                 pass
-            self._disk.rename(path, target)
+            self._disk.rename(temporary, target)
+
+    def _new_name(self) -> bytes:
+        return self._temporary + b"%d-%d" % (os.getpid(), next(self._unique))
+
+    def _was_put(self, ref: bytes, path: bytes) -> None:
         self._remember(ref, False)
         with self._guard:
-            self._unflushed.add(ref)
+            self._unflushed[ref] = path
 
-    def _trust(self, ref: bytes, path: bytes, size: int) -> bool:
+    # Putting many
+
+    def _is_gathered(self, ref: bytes) -> bool:
+        return any(ref in pack for pack in self._open_packs)
+
+    @contextmanager
+    def gathering(self) -> Iterator[Gathering]:
+        """For putting many objects: all but the first go into packs. Afterwards it is as if they were put one by one.
+
+        Until then a kill takes what was gathered, so nothing may be written down that refers to it. Raises NoSpaceError
+        at the end; what was put is kept then, and ``flush`` tries again.
+        """
+        try:
+            yield Gathering(self)
+        finally:
+            self._place_packs()
+
+    def _gather(self, ref: bytes, data: bytes | memoryview) -> None:
+        if len(data) > PACKED_MAX:
+            self._put(ref, data)
+        elif not self._is_there(ref, len(data)):
+            with self._gathering:
+                if not self._open_packs or self._open_packs[-1].is_ended:
+                    self._open_packs += (PackWriter(self._disk, self._new_name(), SYNC_AT_ONCE),)
+                pack = self._open_packs[-1]
+                pack.add(ref, data)
+            if pack.size > PACK_BYTES:
+                self._place_packs()
+
+    def _place_packs(self) -> None:
+        """Make objects of all that was gathered. Raises NoSpaceError, and may be called again."""
+        if not self._open_packs:
+            return
+        with self._gathering:
+            for pack in self._open_packs:
+                if pack.names():
+                    path = pack.place(self._packs.directory)
+                    self._packs.add(path)
+                    for ref in pack.names():
+                        self._was_put(ref, path)
+                else:
+                    pack.discard()
+            self._open_packs = ()
+
+    def _trust(self, ref: bytes, place: Place, size: int) -> bool:
         """True if the object that is there is good; it is flushed with the others unless it is known to be durable.
 
         Its bytes are checked once in each process: a power failure can leave a file of the right name without them.
@@ -253,22 +307,23 @@ class Objects:
         state = self._checked.get(ref)
         if state is None:
             try:
-                fd = os.open(path, READ_FLAGS)
+                fd = os.open(place.path, READ_FLAGS)
             except FileNotFoundError:
                 return False
             try:
-                if os.fstat(fd).st_size != size or not _hashes_to(fd, ref):
+                found = os.fstat(fd).st_size if place.size is None else place.size
+                if found != size or not _hashes_to(fd, ref, place):
                     return False
             finally:
                 os.close(fd)
             self._remember(ref, False)
         try:
-            self._disk.touch(path)  # a sweep can tell that somebody has just put it
+            self._disk.touch(place.path)  # a sweep can tell that somebody has just put it
         except FileNotFoundError:
             return False
         if not state:
             with self._guard:
-                self._unflushed.add(ref)
+                self._unflushed[ref] = place.path
         return True
 
     def _remember(self, ref: bytes, durable: bool) -> None:
@@ -288,25 +343,27 @@ class Objects:
 
         Raises OSError, NoSpaceError or DamagedError; it may be asked for again then.
         """
+        self._place_packs()
         with self._guard:
-            waiting, self._unflushed = self._unflushed, set()
+            waiting, self._unflushed = self._unflushed, {}
         try:
-            for ref in sorted(waiting & self._doubtful):
+            for ref in sorted(waiting.keys() & self._doubtful):
                 self._write(ref, self.get_node(NodeRef(ref)))
-            self._flush(waiting)
+                waiting[ref] = self.path(ref)
+            self._flush(set(waiting.values()))
         except BaseException:
             with self._guard:
-                self._unflushed |= waiting
-                self._doubtful |= waiting
+                self._unflushed = waiting | self._unflushed
+                self._doubtful |= waiting.keys()
             raise
-        self._doubtful -= waiting
+        self._doubtful -= waiting.keys()
         for ref in waiting:
             self._remember(ref, True)
 
-    def _flush(self, waiting: set[bytes]) -> None:
-        if not waiting or SYNC_AT_ONCE:
+    def _flush(self, paths: set[bytes]) -> None:
+        if not paths or SYNC_AT_ONCE:
             return
-        if len(waiting) > FLUSH_EACH:
+        if len(paths) > FLUSH_EACH:
             fd = os.open(self.root, READ_FLAGS)
             try:
                 self._disk.syncfs(fd)
@@ -314,12 +371,11 @@ class Objects:
                 os.close(fd)
             return
         directories = {self.root}
-        for ref in waiting:
-            path = self.path(ref)
+        for path in paths:
             try:
                 fd = os.open(path, READ_FLAGS)
             except FileNotFoundError:
-                raise self._missing(ref) from None
+                raise MissingError(f"{os.fsdecode(path)} is gone from the store", hint="run `plyfs fsck`") from None
             try:
                 self._disk.sync_file(fd)
             finally:
@@ -328,51 +384,46 @@ class Objects:
         for directory in sorted(directories, reverse=True):
             self._disk.sync_dir(directory)
 
-    # Walking and deleting
-
-    def iterate(self) -> Iterator[bytes]:
-        """The name of every object that is there, in no particular order."""
-        return (found.ref for found in self.walk())
-
-    def walk(self) -> Iterator[Found]:
-        """Every object that is there, in no particular order. What comes or goes meanwhile may be missed or gone."""
-        for directory in self._fanout():
-            with os.scandir(self._prefix + directory) as rows:
-                for row in rows:
-                    if _REST.fullmatch(row.name):
-                        try:
-                            status = row.stat(follow_symlinks=False)
-                        except FileNotFoundError:
-                            continue
-                        ref = bytes.fromhex((directory + row.name).decode())
-                        yield Found(ref, status.st_size, status.st_mtime_ns)
-
-    def _fanout(self) -> list[bytes]:
-        return sorted(name for name in os.listdir(self.root) if _FANOUT.fullmatch(name))
-
-    def temporaries(self) -> list[bytes]:
-        """Paths of files that were being written, by a living process or a dead one."""
-        return [self._temporary + name for name in os.listdir(self._temporary)]
-
-    def strays(self) -> list[bytes]:
-        """Paths among the objects that are no objects."""
-        known = {b"tmp", *self._fanout()}
-        found = [self._prefix + name for name in os.listdir(self.root) if name not in known]
-        for directory in self._fanout():
-            for name in os.listdir(self._prefix + directory):
-                if not _REST.fullmatch(name):
-                    found.append(self._prefix + directory + b"/" + name)
-        return found
+    # Deleting
 
     def delete(self, ref: bytes) -> None:
-        """Remove an object; it is no error if it is gone."""
+        """Remove the file of an object, or nothing if it has none of its own."""
         with self._guard:
             self._checked.pop(ref, None)
-            self._unflushed.discard(ref)
+            self._unflushed.pop(ref, None)
         try:
             self._disk.unlink(self.path(ref))
         except FileNotFoundError:
             pass
+
+    def copy_out(self, path: bytes, refs: Collection[bytes]) -> None:
+        """Put what is in a pack and named in ``refs`` once more, elsewhere, so that the pack can go.
+
+        Raises DamagedError if one of them is good nowhere, NoSpaceError.
+        """
+        copies = PackWriter(self._disk, self._new_name(), SYNC_AT_ONCE)
+        try:
+            for ref, place in self._packs.objects(path):
+                if ref in refs:
+                    data = read_place(place)
+                    copies.add(ref, data if blake3(data).digest() == ref else self._read(ref))
+        except BaseException:
+            copies.discard()
+            raise
+        with self._gathering:
+            self._open_packs = (copies, *self._open_packs)  # the last is the one that others add to
+        self.flush()
+
+    def delete_pack(self, path: bytes) -> None:
+        """Remove a pack with all that is in it; it is no error if it is gone."""
+        with self._guard:
+            for ref, _ in self._packs.objects(path):
+                self._checked.pop(ref, None)
+        try:
+            self._disk.unlink(path)
+        except FileNotFoundError:
+            pass
+        self._packs.refresh()
 
     # Sealing and sweeping exclude each other
 
@@ -385,6 +436,7 @@ class Objects:
                 if sweeps != self._sweeps:  # what was known to exist may have been deleted and put again
                     self._sweeps = sweeps
                     self._checked.clear()
+                    self._packs.refresh()
             yield
 
     @contextmanager
@@ -408,11 +460,36 @@ class Objects:
             os.close(fd)
 
 
-def _hashes_to(fd: int, ref: bytes) -> bool:
-    """True if the file's bytes, from the start, have the name ``ref``. The descriptor's place does not move."""
+class Gathering:
+    """Puts objects as ``Objects`` does, but for the first into packs; see ``Objects.gathering``. Any thread."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._loose = 0
+
+    def put_blob(self, data: bytes | memoryview) -> BlobRef:
+        """Store a piece of content and return its name. Raises NoSpaceError."""
+        return BlobRef(self._put(data))
+
+    def put_node(self, data: bytes) -> NodeRef:
+        """Store a page, chunk list or layer and return its name. Raises NoSpaceError."""
+        return NodeRef(self._put(data))
+
+    def _put(self, data: bytes | memoryview) -> bytes:
+        ref = blake3(data).digest()
+        if self._loose >= packs.LOOSE_FIRST:
+            self._objects._gather(ref, data)
+        elif self._objects._put(ref, data):
+            self._loose += 1
+        return ref
+
+
+def _hashes_to(fd: int, ref: bytes, place: Place) -> bool:
+    """True if the bytes at ``place`` of the open file have the name ``ref``. The descriptor's place does not move."""
     hasher = blake3()
-    offset = 0
-    while data := read_at(fd, 1 << 20, offset):
+    offset = place.offset
+    end = None if place.size is None else offset + place.size
+    while data := read_at(fd, 1 << 20 if end is None else min(1 << 20, end - offset), offset):
         hasher.update(data)
         offset += len(data)
     return hasher.digest() == ref

@@ -15,6 +15,8 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from itertools import groupby
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,13 +24,16 @@ from store import attic
 from store.errors import DamagedError, LockedError
 from store.history import Checkpoint
 from store.home import Home, WorkspaceStore
+from store.inventory import Found, put_at
 from store.lock import process_start
-from store.objects import Found
 from store.reach import CitingFile, Reach
 from store.refs import CheckpointId, LayerRef, WorkspaceId
 
 BATCH = 1000
 """So many objects are deleted while sealing has to wait (about 10 ms)."""
+
+WORTH = 3
+"""A pack is copied to get rid of what is dead in it if that is at least one byte for so many that are needed."""
 
 TEMPORARY_NS = 3600 * 1_000_000_000
 """A temporary file of a process that seems to be alive is left alone for this long."""
@@ -73,6 +78,19 @@ class Swept(msgspec.Struct, frozen=True):
 
 CLOCK_SLACK_NS = 2 * 1_000_000_000
 """How far the clock of the file system's times may be behind the one that checkpoints are stamped with."""
+
+
+class _Pack(NamedTuple):
+    """A pack, with what is needed of it and what is not."""
+
+    path: bytes
+    needed: list[Found]
+    dead: list[Found]
+
+    @property
+    def is_worth_its_space(self) -> bool:
+        """True if too little of it is dead for the rest to be copied."""
+        return WORTH * sum(found.size for found in self.dead) < sum(found.size for found in self.needed)
 
 
 class _Workspace:
@@ -323,15 +341,29 @@ class _Sweep:
     def _delete(self, progress: Callable[[int, int], None] | None) -> tuple[int, int, int, int]:
         """Delete unreached objects; their number and bytes, and those of the rest."""
         objects = self._home.objects
+        inventory = objects.inventory
         unreached: list[Found] = []
+        packs: list[_Pack] = []
+        damaged = inventory.damaged_packs()
+        self._skipped += [f"{os.fsdecode(path)} is damaged; `plyfs fsck --repair` looks after it" for path in damaged]
         kept = kept_size = 0
-        for found in objects.walk():
-            if self._is_needed(found):
-                kept += 1
-                kept_size += found.size
-            else:
-                unreached.append(found)
+        for path, found_there in groupby(inventory.walk(), lambda found: found.path):
+            needed: list[Found] = []
+            dead: list[Found] = []
+            for found in found_there:
+                (needed if self._is_needed(found) else dead).append(found)
+            if inventory.is_pack(path):
+                pack = _Pack(path, needed, dead)
+                if pack.is_worth_its_space or path in damaged:
+                    needed, dead = needed + dead, []
+                else:
+                    packs.append(pack)
+            kept += len(needed)
+            kept_size += sum(found.size for found in needed)
+            if not inventory.is_pack(path):
+                unreached += dead
         if self._dry_run:
+            unreached += (found for pack in packs for found in pack.dead)
             return len(unreached), sum(found.size for found in unreached), kept, kept_size
         deleted = size = 0
         for start in range(0, len(unreached), BATCH):
@@ -339,7 +371,7 @@ class _Sweep:
                 # Whoever sealed meanwhile may have referred to something that was unreached before.
                 self._mark()
                 for found in unreached[start : start + BATCH]:
-                    if self._is_needed(found._replace(put_ns=objects.put_ns(found.ref))):
+                    if self._is_needed(found._replace(put_ns=put_at(found.path))):
                         kept += 1
                         kept_size += found.size
                         continue
@@ -348,7 +380,31 @@ class _Sweep:
                     size += found.size
             if progress is not None:
                 progress(start + BATCH, len(unreached))
+        for pack in packs:
+            gone = self._take_apart(pack)
+            deleted += len(gone)
+            size += sum(found.size for found in gone)
+            kept += len(pack.dead) - len(gone)
+            kept_size += sum(found.size for found in pack.dead) - sum(found.size for found in gone)
         return deleted, size, kept, kept_size
+
+    def _take_apart(self, pack: _Pack) -> list[Found]:
+        """Put what is needed of a pack elsewhere and delete the pack; returns what went with it."""
+        objects = self._home.objects
+        copied = {found.ref for found in pack.needed}
+        try:
+            with objects.sealing():
+                objects.copy_out(pack.path, copied)
+            with objects.sweeping():
+                self._mark()
+                now = list(objects.inventory.in_pack(pack.path))
+                late = {found.ref for found in now if found.ref not in copied and self._is_needed(found)}
+                objects.copy_out(pack.path, late)
+                objects.delete_pack(pack.path)
+        except DamagedError as error:  # it may be mended by being put again, or be read by somebody who knows how
+            self._skipped.append(f"{os.fsdecode(pack.path)} stays as it is: {error.message}")
+            return []
+        return [found for found in pack.dead if found.ref not in late]
 
     def _idle(self) -> Iterator[WorkspaceStore]:
         """The workspaces that nobody serves, not even the caller."""
@@ -358,7 +414,7 @@ class _Sweep:
 
     def _temporaries(self) -> int:
         """Remove files that processes were writing when they died; their number."""
-        paths = [path for path in self._home.objects.temporaries() if self._is_abandoned(path)]
+        paths = [path for path in self._home.objects.inventory.temporaries() if self._is_abandoned(path)]
         for store in self._idle():
             paths += leftovers(store)
         if not self._dry_run:

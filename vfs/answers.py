@@ -133,7 +133,7 @@ def compared(
 
 
 class Sized(Protocol):
-    """``store.objects.Objects`` is one."""
+    """``store.inventory.Inventory`` is one."""
 
     def bytes_used(self) -> int: ...
 
@@ -146,10 +146,10 @@ class StoreSize:
         self._asked = 0.0
         self._size = 0
 
-    def of(self, objects: Sized) -> int:
-        """The size of ``objects``."""
+    def of(self, inventory: Sized) -> int:
+        """The size of what ``inventory`` lists."""
         with self._lock:
             if not self._asked or time.monotonic() - self._asked > SIZE_EVERY_SECONDS:
-                self._size = objects.bytes_used()
+                self._size = inventory.bytes_used()
                 self._asked = time.monotonic()
             return self._size

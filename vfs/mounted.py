@@ -371,7 +371,7 @@ class MountedWorkspace:
             head=head.head,
             dirty=changed > 0,
             changed=changed,
-            store_bytes=self._size.of(self.home.objects),
+            store_bytes=self._size.of(self.home.objects.inventory),
             health=self.health(),
             writers=[str(user) for user in users(self._point) if user.writing],
             undo=undo,

@@ -150,9 +150,10 @@ class Sealing:
 
     def _seal(self, task: SealTask) -> None:
         with self._objects.sealing():
-            sealer = LayerSealer(self._objects, self._pages)
             parent = None if task.parent is None else self._history.get(task.parent).layer
-            ref = sealer.seal(task.root, parent)
+            with self._objects.gathering() as together:
+                sealer = LayerSealer(together, self._pages)
+                ref = sealer.seal(task.root, parent)
             self._objects.flush()
             self._history.seal(task.checkpoint, ref)
         with self._core.tree.lock:

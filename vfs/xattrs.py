@@ -15,10 +15,14 @@ UNREADABLE = (errno.ENODATA, errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EIN
 """How one attribute that is listed is refused: it has gone, or it is not for us."""
 
 
-def read(path: bytes) -> tuple[tuple[bytes, bytes], ...]:
-    """Name and value of each that can be read, sorted; symlinks are not followed. Raises OSError."""
+def read(where: bytes | int) -> tuple[tuple[bytes, bytes], ...]:
+    """Name and value of each that can be read, sorted, of a path (symlinks are not followed) or of an open file.
+
+    Raises OSError.
+    """
+    follow = isinstance(where, int)
     try:
-        names = os.listxattr(path, follow_symlinks=False)
+        names = os.listxattr(where, follow_symlinks=follow)
     except OSError as error:
         if error.errno in (errno.ENOTSUP, errno.ENOSYS):
             return ()
@@ -28,7 +32,7 @@ def read(path: bytes) -> tuple[tuple[bytes, bytes], ...]:
         if name in LABELS:
             continue
         try:
-            found.append((name, os.getxattr(path, name, follow_symlinks=False)))
+            found.append((name, os.getxattr(where, name, follow_symlinks=follow)))
         except OSError as error:
             if error.errno not in UNREADABLE:
                 raise

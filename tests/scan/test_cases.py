@@ -385,7 +385,7 @@ def test_a_huge_file_with_a_hole(scanned: Scanned) -> None:
         file.seek(5 << 30)
         assert file.read(7) == b"island\0"
         assert os.lseek(file.fileno(), 0, os.SEEK_DATA) <= 5 << 30
-    assert ws.timeline.home.objects.bytes_used() < 100_000
+    assert ws.timeline.home.objects.inventory.bytes_used() < 100_000
 
 
 def test_starting_changes_nothing_that_make_or_git_look_at(scanned: Scanned) -> None:

@@ -195,7 +195,7 @@ def test_everything_that_a_file_is(scanned: Scanned) -> None:
     ws.undo()
     assert not capture(top, times=False).differences(before)
     assert (top / "sparse").stat().st_blocks < 1000
-    assert ws.timeline.home.objects.bytes_used() < 200_000
+    assert ws.timeline.home.objects.inventory.bytes_used() < 200_000
 
 
 def test_unchanged_files_keep_inode_and_mtime(scanned: Scanned) -> None:

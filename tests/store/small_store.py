@@ -31,35 +31,35 @@ def attributes(ino=FIRST_INO, mode=0o644):
     return Attributes(ino, mode, 0, 0, 1, 1)
 
 
-def content_of(home, data):
+def content_of(objects, data):
     if isinstance(data, Original):
         return data
     if len(data) <= INLINE_MAX:
         return Inline(data)
     if len(data) <= CHUNK_BYTES:
-        return Blob(home.objects.put_blob(data), len(data))
+        return Blob(objects.put_blob(data), len(data))
     pieces = [data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES)]
-    chunks = ChunkList(tuple(BlobPiece(len(piece), home.objects.put_blob(piece)) for piece in pieces))
-    return Chunked(home.objects.put_node(encode(chunks)), len(data))
+    chunks = ChunkList(tuple(BlobPiece(len(piece), objects.put_blob(piece)) for piece in pieces))
+    return Chunked(objects.put_node(encode(chunks)), len(data))
 
 
-def directory_of(home, tree, origin=None):
+def directory_of(home, tree, origin=None, into=None):
     """A directory of ``tree``: names to bytes, to Original, or to a dict for a directory below."""
     changes = {}
     for name, value in tree.items():
         if isinstance(value, dict):
-            changes[name] = directory_of(home, value)
+            changes[name] = directory_of(home, value, into=into)
         else:
-            changes[name] = Regular(attributes(), content_of(home, value))
+            changes[name] = Regular(attributes(), content_of(into or home.objects, value))
     page = home.pages.update(None, changes)
-    node = None if page is None else home.pages.save(page)
+    node = None if page is None else home.pages.save(page, into)
     count = sum(isinstance(value, dict) for value in tree.values())
     return Directory(attributes(1, 0o755), origin, 0 if origin else count, node)
 
 
-def layer_of(home, tree, parent=None, generation=0, origin=None):
-    layer = Layer(1, parent, generation, directory_of(home, tree, origin), None)
-    return LayerRef(home.objects.put_node(encode(layer)))
+def layer_of(home, tree, parent=None, generation=0, origin=None, into=None):
+    layer = Layer(1, parent, generation, directory_of(home, tree, origin, into), None)
+    return LayerRef((into or home.objects).put_node(encode(layer)))
 
 
 def add_checkpoint(home, store, tree, parent=None, generation=0, origin=None, **fields):

@@ -41,7 +41,7 @@ HOLE_MIN = 4096
 
 
 class SealedObjects(Protocol):
-    """The part of ``store.objects`` that sealing needs."""
+    """Where sealing puts what it makes: the store of its pages, or what gathers for it."""
 
     def put_blob(self, data: bytes | memoryview) -> BlobRef: ...
 
@@ -83,7 +83,7 @@ class LayerSealer:
                 self._seal_directory(entry)
             elif isinstance(entry, FreshRegular) and entry.fresh.sealed is None:
                 self._seal_file(entry)
-        return self._pages.save(page)
+        return self._pages.save(page, self._objects)
 
     def _seal_file(self, entry: FreshRegular) -> None:
         pending = entry.fresh.value

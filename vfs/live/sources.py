@@ -17,6 +17,7 @@ from typing import Protocol
 
 from store.errors import StoreError
 from store.format import Blob, BlobPiece, Chunked, ChunkList, Content, HolePiece, Inline, Origin, Original, decode
+from store.objects import Opened
 from store.refs import BlobRef, NodeRef
 from vfs.errors import FsError
 from vfs.live.extents import Extents, Run
@@ -26,12 +27,13 @@ MOST_PARTS = 1024
 
 
 class Descriptor:
-    """An open file that closes itself when nobody uses it any more."""
+    """An open file that closes itself when nobody uses it any more. What it is for begins at ``start`` in it."""
 
-    __slots__ = ("fd",)
+    __slots__ = ("fd", "start")
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, start: int = 0) -> None:
         self.fd = fd
+        self.start = start
 
     def __del__(self) -> None:
         os.close(self.fd)
@@ -40,7 +42,7 @@ class Descriptor:
 class BlobFiles(Protocol):
     """The part of ``store.objects`` that sources need."""
 
-    def open_blob(self, ref: BlobRef, size: int) -> int: ...
+    def open_blob(self, ref: BlobRef, size: int) -> Opened: ...
 
     def get_node(self, ref: NodeRef) -> bytes: ...
 
@@ -81,6 +83,7 @@ class _FileSource:
     def pread(self, length: int, offset: int) -> bytes:
         """See ``Source``."""
         descriptor = self._sources.descriptor(self)
+        offset += descriptor.start
         try:
             data = os.pread(descriptor.fd, length, offset)
             while len(data) < length:
@@ -105,7 +108,7 @@ class BlobSource(_FileSource):
 
     def _open(self) -> Descriptor:
         try:
-            return Descriptor(self._sources.blobs.open_blob(self.ref, self.size))
+            return Descriptor(*self._sources.blobs.open_blob(self.ref, self.size))
         except StoreError as error:
             raise FsError(errno.EIO, str(error)) from error
 

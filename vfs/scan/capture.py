@@ -1,8 +1,8 @@
 """One scan of the workspace, from the first look to a tree: what is there now, exactly, or a loud failure.
 
-Owns the order: walk; read what is new or changed, with several threads; look again where anything was, until nothing
-moves any more; then new pages for the directories that changed. A scan that meets a file which is being written to
-tries again and in the end names it. Does not own how directories are compared (``walker``) or files read (``reading``).
+Owns the order: walk; read what is new or changed; look again where anything was, until nothing moves any more; then
+new pages for the directories that changed. A scan that meets a file which is being written to tries again and in the
+end names it. Does not own how directories are compared (``walker``) or files read (``reading``).
 
 Concurrency: one scan at a time (the workspace's lock); reading threads end before ``run`` returns.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -34,7 +34,7 @@ from store.format import (
     encode,
 )
 from store.nodes import Page, Pages
-from store.objects import Objects
+from store.objects import Gathering, Objects
 from store.refs import Ino, LayerRef, NodeRef
 from vfs.live.tree import Root
 from vfs.scan.platform import Handle, Platform
@@ -44,6 +44,7 @@ from vfs.scan.repository import Repositories
 from vfs.scan.ruling import Context
 from vfs.scan.statindex import DirectoryRecord, FileRecord, Inode, StatIndex, now_ns, record_of
 from vfs.scan.walker import Walk, Wanted
+from vfs.scan.workers import in_order
 from vfs.trees.diff import same
 from vfs.trees.view import View, join
 from vfs.workspace import WorkspaceError
@@ -52,7 +53,7 @@ ROUNDS = 8
 """How often a scan looks again where something moved, before it gives up."""
 
 BATCH = 64
-"""Files that a reading thread takes at a time."""
+"""Files that are read at a time, by one thread."""
 
 
 class Present(NamedTuple):
@@ -87,7 +88,6 @@ class Scanner:
         self._path = path
         self._objects = objects
         self._pages = pages
-        self._reader = Reader(platform, objects)
         self._links: dict[int, set[tuple[int, str]]] = {}
         self._by_inode: dict[int, FileRecord] = {}
         self._records: dict[int, DirectoryRecord] = {}
@@ -103,6 +103,12 @@ class Scanner:
 
     def run(self, generation: int) -> Present:
         """The present. Raises WorkspaceError if it does not hold still, StoreError or OSError."""
+        with self._objects.gathering() as together:
+            changed_scope = self._look(Reader(self.platform, together))
+            return self._build_into(together, generation, changed_scope)
+
+    def _look(self, reader: Reader) -> bool:
+        """Bring the records up to date; True if what is left out may have changed."""
         walk = self._walk()
         careful, self._careful = self._careful, True  # until this scan has seen everything
         try:
@@ -116,7 +122,7 @@ class Scanner:
                 again.gone_directories += walk.gone_directories
                 again.scope_changed = True
                 walk = again
-            self._settle(walk)
+            self._settle(walk, reader)
             changed_scope = walk.scope_changed or walk.ruling.repositories_changed
         finally:
             for at, name, mode in reversed(walk.opened_up):
@@ -125,12 +131,12 @@ class Scanner:
                     self.platform.close(at)
         self._first = self._careful = False
         self._before = None
-        return self.build(generation, changed_scope)
+        return changed_scope
 
     def _walk(self) -> Walk:
         return Walk(self.index, self.platform, self.top, self._path, self.policy, self.repositories)
 
-    def _settle(self, walk: Walk) -> None:
+    def _settle(self, walk: Walk, reader: Reader) -> None:
         """Read what the walk wants, and look again where anything was, until nothing is wanted."""
         moving: set[bytes] = set()
         for round_number in range(ROUNDS):
@@ -141,7 +147,7 @@ class Scanner:
             walk.made = []
             if not touched and not moving:
                 return
-            moving = self._read_all(walk, wanted)
+            moving = self._read_all(walk, wanted, reader)
             if round_number == ROUNDS - 1:
                 break
             walk.run_in([record for record in touched.values() if self._is_there(record)])
@@ -186,7 +192,7 @@ class Scanner:
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
-    def _read_all(self, walk: Walk, wanted: list[Wanted]) -> set[bytes]:
+    def _read_all(self, walk: Walk, wanted: list[Wanted], reader: Reader) -> set[bytes]:
         """Read files and record them; returns the paths that moved while that was done."""
         by_directory: dict[int, list[Wanted]] = {}
         for one in wanted:
@@ -207,18 +213,13 @@ class Scanner:
             done += len(results)
             self.progress(done, len(wanted))
 
-        if len(groups) <= 1:
-            for group in groups:
-                take(self._read_group(group))
-        else:
-            with ThreadPoolExecutor(self.platform.threads, "plyfs-read") as pool:
-                for results in pool.map(self._read_group, groups):
-                    take(results)
+        for results in in_order(partial(self._read_group, reader=reader), groups, self.platform.threads):
+            take(results)
         for one, result in late:
             self._take(walk, one, result, moving)
         return moving
 
-    def _read_group(self, group: list[Wanted]) -> list[tuple[Wanted, Read | Exception]]:
+    def _read_group(self, group: list[Wanted], reader: Reader) -> list[tuple[Wanted, Read | Exception]]:
         directory = group[0].directory
         results: list[tuple[Wanted, Read | Exception]] = []
         at = self.reach(directory.path)
@@ -231,7 +232,7 @@ class Scanner:
                     results.append((one, Read(moved.entry, one.status, now_ns())))
                     continue
                 try:
-                    results.append((one, self._reader.read(at, one.name, self._number(one))))
+                    results.append((one, reader.read(at, one.name, self._number(one))))
                 except (Unstable, Unreadable) as problem:
                     results.append((one, problem))
         finally:
@@ -307,17 +308,22 @@ class Scanner:
 
     def build(self, generation: int, changed_scope: bool = True) -> Present:
         """The tree of the records. Raises NoSpaceError."""
+        with self._objects.gathering() as together:
+            return self._build_into(together, generation, changed_scope)
+
+    def _build_into(self, into: Gathering, generation: int, changed_scope: bool) -> Present:
         made = self._made
         root_record = self.index.root
         if made is not None and root_record.entry is not None and not changed_scope:
             return made
-        if root_record.entry is None or self._made is None:
+        if root_record.entry is None or made is None:
             links = self._build_links()
-            directory = self._build(root_record)
+            directory = self._build(root_record, into)
         else:
             directory, links = root_record.entry, self._link_page
         root = Root(directory, links, generation)
-        layer = Layer(FORMAT_VERSION, None, generation, directory, None if links is None else self._pages.save(links))
+        links_ref = None if links is None else self._pages.save(links, into)
+        layer = Layer(FORMAT_VERSION, None, generation, directory, links_ref)
         left_out = self._left_out() if made is None or changed_scope else made.left_out
         scope = Scope(
             FORMAT_VERSION,
@@ -326,12 +332,12 @@ class Scanner:
             self._scope_repositories(),
             tuple(LeftOut(path, reason) for path, reason in sorted(left_out.items())),
         )
-        layer_ref = LayerRef(self._objects.put_node(encode(layer)))
-        self._made = Present(root, layer_ref, self._objects.put_node(encode(scope)), left_out)
+        layer_ref = LayerRef(into.put_node(encode(layer)))
+        self._made = Present(root, layer_ref, into.put_node(encode(scope)), left_out)
         self.index.present = layer_ref
         return self._made
 
-    def _build(self, top: DirectoryRecord) -> Directory:
+    def _build(self, top: DirectoryRecord, into: Gathering) -> Directory:
         waiting: list[DirectoryRecord] = []
         stack = [top]
         while stack:
@@ -340,17 +346,17 @@ class Scanner:
                 waiting.append(record)
                 stack.extend(record.directories.values())
         for record in reversed(waiting):
-            self._build_one(record)
+            self._build_one(record, into)
         assert top.entry is not None
         return top.entry
 
-    def _build_one(self, record: DirectoryRecord) -> None:
+    def _build_one(self, record: DirectoryRecord, into: Gathering) -> None:
         assert record.attributes is not None
         page = None if record.built is None else self._pages.page_of(record.built)
         names = {*record.files, *record.directories} if record.built is None else record.pending
         page = self._pages.update(page, {os.fsencode(name): _entry(record, name) for name in names})
         record.entry = record.built = Directory(
-            record.attributes, None, len(record.directories), None if page is None else self._pages.save(page)
+            record.attributes, None, len(record.directories), None if page is None else self._pages.save(page, into)
         )
         record.pending.clear()
 

@@ -67,6 +67,8 @@ class Platform(Protocol):
 
     def xattrs(self, at: Handle, name: str) -> tuple[tuple[bytes, bytes], ...]: ...
 
+    def xattrs_open(self, fd: int) -> tuple[tuple[bytes, bytes], ...]: ...
+
     def create(self, at: Handle, name: str) -> int: ...
 
     def mkdir(self, at: Handle, name: str) -> None: ...
@@ -141,6 +143,10 @@ class Posix:
     def xattrs(self, at: Handle, name: str) -> tuple[tuple[bytes, bytes], ...]:
         """The extended attributes, sorted; none where Python or the file system has none."""
         return xattrs.read(os.fsencode(f"/proc/self/fd/{at}/{name or '.'}")) if sys.platform == "linux" else ()
+
+    def xattrs_open(self, fd: int) -> tuple[tuple[bytes, bytes], ...]:
+        """As ``xattrs``, of an open file."""
+        return xattrs.read(fd) if sys.platform == "linux" else ()
 
     def create(self, at: Handle, name: str) -> int:
         """A new empty private file."""
@@ -293,6 +299,10 @@ class Paths:
         return os.fsencode(os.readlink(self._path(at, name)))
 
     def xattrs(self, at: Handle, name: str) -> tuple[tuple[bytes, bytes], ...]:
+        """None."""
+        return ()
+
+    def xattrs_open(self, fd: int) -> tuple[tuple[bytes, bytes], ...]:
         """None."""
         return ()
 

@@ -85,11 +85,13 @@ class Reader:
                 return self._regular(at, name, ino)
             if kind(status) == stat.S_IFLNK:
                 looked = now_ns()
-                entry: Inode = Symlink(self._attributes(at, name, status, ino), self._platform.readlink(at, name))
+                entry: Inode = Symlink(
+                    _attributes(status, ino, self._platform.xattrs(at, name)), self._platform.readlink(at, name)
+                )
             elif kind(status) in SPECIAL:
                 looked = now_ns()
                 device = status.st_rdev if kind(status) in (stat.S_IFCHR, stat.S_IFBLK) else 0
-                entry = Special(self._attributes(at, name, status, ino), kind(status), device)
+                entry = Special(_attributes(status, ino, self._platform.xattrs(at, name)), kind(status), device)
             else:
                 raise Unstable(name)
             if not same_file(status, self._platform.stat(at, name)):
@@ -115,7 +117,7 @@ class Reader:
             after = self._platform.stat_open(fd)
             if not same_file(before, after):
                 raise Unstable(name)
-            attributes = self._attributes(at, name, after, ino, xattrs)
+            attributes = _attributes(after, ino, self._platform.xattrs_open(fd) if xattrs is None else xattrs)
             if not same_file(after, self._platform.stat(at, name)):
                 raise Unstable(name)
             return Read(Regular(attributes, content), after, looked)
@@ -131,22 +133,10 @@ class Reader:
             if mode is None:
                 raise
         try:
-            return self._platform.open_file(at, name), self._platform.xattrs(at, name)
+            fd = self._platform.open_file(at, name)
+            return fd, self._platform.xattrs_open(fd)
         finally:
             self._platform.close_again(at, name, mode)
-
-    def _attributes(
-        self, at: Handle, name: str, status: os.stat_result, ino: Ino, xattrs: Xattrs | None = None
-    ) -> Attributes:
-        return Attributes(
-            ino,
-            stat.S_IMODE(status.st_mode),
-            status.st_uid,
-            status.st_gid,
-            status.st_mtime_ns,
-            status.st_ctime_ns,
-            self._platform.xattrs(at, name) if xattrs is None else xattrs,
-        )
 
     # --- content ---------------------------------------------------------------------------------------------------
 
@@ -191,6 +181,18 @@ class Reader:
             if b > a:
                 pieces.append(BlobPiece(b - a, self._objects.put_blob(_exactly(fd, b - a, a))))
             at = b
+
+
+def _attributes(status: os.stat_result, ino: Ino, xattrs: Xattrs) -> Attributes:
+    return Attributes(
+        ino,
+        stat.S_IMODE(status.st_mode),
+        status.st_uid,
+        status.st_gid,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        xattrs,
+    )
 
 
 def _add_hole(pieces: list[Piece], length: int) -> None:

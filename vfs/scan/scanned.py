@@ -353,7 +353,7 @@ class ScannedWorkspace:
             head=self.timeline.head.head,
             dirty=changed > 0,
             changed=changed,
-            store_bytes=self._size.of(self.timeline.home.objects),
+            store_bytes=self._size.of(self.timeline.home.objects.inventory),
             health=list(self._health),
             writers=self._writers(),
             undo=undo,

@@ -4,8 +4,8 @@ Owns reading directories and comparing them with the records of ``statindex``, w
 files that have to be read: those it lists. Does not own reading files (``reading``), the tree (``capture``), nor what
 git ignores (``ruling``).
 
-Directories are walked by several threads when little is known yet (the disk is waited for), by one when all should be
-as it was (Python would only fight for its lock). Each directory is looked at by one thread.
+Directories are walked by several threads when little is known yet and the disk is waited for (``workers``), else by
+one. Each directory is looked at by one thread.
 """
 
 from __future__ import annotations

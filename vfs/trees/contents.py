@@ -33,6 +33,7 @@ from vfs.errors import FsError
 from vfs.trees.host import describe
 
 if TYPE_CHECKING:
+    from store.objects import Opened
     from store.refs import BlobRef, NodeRef
     from vfs.trees.host import Host
 
@@ -62,8 +63,8 @@ class BlobStore(Protocol):
         """The verified bytes of a blob."""
         ...
 
-    def open_blob(self, ref: BlobRef, size: int) -> int:
-        """A descriptor of a blob whose bytes were verified."""
+    def open_blob(self, ref: BlobRef, size: int) -> Opened:
+        """A blob whose bytes were verified, open for reading."""
         ...
 
 
@@ -139,9 +140,9 @@ class Contents:
         if isinstance(source, Blob):
             if offset == 0 and length == source.size:
                 return self._objects.read_blob(source.ref, source.size)
-            fd = self._objects.open_blob(source.ref, source.size)
+            fd, start = self._objects.open_blob(source.ref, source.size)
             try:
-                return _read_all(fd, offset, length, source.ref.hex())
+                return _read_all(fd, start + offset, length, source.ref.hex())
             finally:
                 os.close(fd)
         fd = self.open_origin(source)
@@ -177,9 +178,9 @@ class Contents:
                 if isinstance(span.source, OriginPiece):
                     self._copy_origin(span.source, fd, span.start)
                 elif isinstance(span.source, Blob):
-                    source = self._objects.open_blob(span.source.ref, span.length)
+                    source, start = self._objects.open_blob(span.source.ref, span.length)
                     try:
-                        copy_range(source, 0, fd, span.start, span.length)
+                        copy_range(source, start, fd, span.start, span.length)
                     finally:
                         os.close(source)
                 elif isinstance(span.source, Inline):

@@ -32,7 +32,7 @@ from store.format import (
     encode,
 )
 from store.nodes import settled
-from vfs.trees.contents import Contents
+from vfs.trees.contents import BlobStore, Contents
 from vfs.trees.host import parent
 
 if TYPE_CHECKING:
@@ -43,12 +43,8 @@ if TYPE_CHECKING:
     from vfs.trees.view import Present, View
 
 
-class PutStore(Protocol):
+class PutStore(BlobStore, Protocol):
     """What translating needs of ``store.objects``."""
-
-    def get_node(self, ref: NodeRef) -> bytes:
-        """The verified bytes of a node."""
-        ...
 
     def put_node(self, data: bytes) -> NodeRef:
         """Store a node."""
@@ -56,14 +52,6 @@ class PutStore(Protocol):
 
     def put_blob(self, data: bytes) -> BlobRef:
         """Store a blob."""
-        ...
-
-    def read_blob(self, ref: BlobRef, size: int) -> bytes:
-        """The verified bytes of a blob."""
-        ...
-
-    def open_blob(self, ref: BlobRef, size: int) -> int:
-        """A descriptor of a blob whose bytes were verified."""
         ...
 
 
