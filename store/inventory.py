@@ -9,10 +9,16 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from store.disk import READ_FLAGS
+from store.lock import flock, process_start
 from store.packs import Packs
+
+TEMPORARY_NS = 3600 * 1_000_000_000
+"""A temporary file of a process that seems to be alive is left alone for this long."""
 
 _FANOUT = re.compile(rb"[0-9a-f]{2}")
 _REST = re.compile(rb"[0-9a-f]{62}")
@@ -75,6 +81,10 @@ class Inventory:
         directory = os.path.join(self._root, b"tmp")
         return [os.path.join(directory, name) for name in os.listdir(directory)]
 
+    def abandoned(self, least_age_ns: int = 0) -> list[bytes]:
+        """Those whose writer is gone, or has taken impossibly long, and that have not been changed for so long (ns)."""
+        return [path for path in self.temporaries() if _is_abandoned(path, least_age_ns)]
+
     def strays(self) -> list[bytes]:
         """Paths among the objects that are no objects."""
         known = {b"tmp", b"packs", *self._fanout()}
@@ -88,6 +98,23 @@ class Inventory:
 
     def _fanout(self) -> list[bytes]:
         return sorted(name for name in os.listdir(self._root) if _FANOUT.fullmatch(name))
+
+
+def _is_abandoned(path: bytes, least_age_ns: int) -> bool:
+    pid = os.path.basename(path).partition(b"-")[0]
+    try:
+        age_ns = time.time_ns() - os.stat(path).st_mtime_ns
+        if age_ns < least_age_ns:
+            return False
+        if age_ns < TEMPORARY_NS and pid.isdigit() and process_start(int(pid)) is not None:
+            return False
+        fd = os.open(path, READ_FLAGS)
+    except FileNotFoundError:
+        return False
+    try:  # processes of another container, whose ids say nothing here, hold a lock while they write a pack
+        return flock(fd, exclusive=True, wait=False)
+    finally:
+        os.close(fd)
 
 
 def put_at(path: bytes) -> int:

@@ -39,6 +39,9 @@ SYNC_AT_ONCE = sys.platform == "win32"
 FLUSH_EACH = 8
 """Up to this many files are flushed one by one; more of them cost less as one syncfs(2)."""
 
+ABANDONED_NS = 60 * 1_000_000_000
+"""What a process that is gone was writing is left alone for so long."""
+
 REMEMBERED = 1 << 16
 """How many objects a process remembers as checked (about 100 bytes each)."""
 
@@ -72,6 +75,7 @@ class Objects:
         self._gathering = threading.Lock()
         self._open_packs: tuple[PackWriter, ...] = ()
         """Packs that are being made; what is gathered goes into the last."""
+        self._has_dropped = False
         self._doubtful: set[bytes] = set()
         """Objects that a flush failed for: the kernel may take them for written, so they are written once more."""
         self._sweeps = b""
@@ -278,6 +282,7 @@ class Objects:
         elif not self._is_there(ref, len(data)):
             with self._gathering:
                 if not self._open_packs or self._open_packs[-1].is_ended:
+                    self._drop_abandoned()
                     self._open_packs += (PackWriter(self._disk, self._new_name(), SYNC_AT_ONCE),)
                 pack = self._open_packs[-1]
                 pack.add(ref, data)
@@ -297,7 +302,18 @@ class Objects:
                         self._was_put(ref, path)
                 else:
                     pack.discard()
-            self._open_packs = ()
+                self._open_packs = tuple(other for other in self._open_packs if other is not pack)
+
+    def _drop_abandoned(self) -> None:
+        """Remove packs that were being made when their process was killed: they may be long. Once in a process."""
+        if self._has_dropped:
+            return
+        self._has_dropped = True
+        for path in self.inventory.abandoned(ABANDONED_NS):
+            try:
+                self._disk.unlink(path)
+            except (FileNotFoundError, PermissionError):  # somebody else did, or has it open (Windows)
+                pass
 
     def _trust(self, ref: bytes, place: Place, size: int) -> bool:
         """True if the object that is there is good; it is flushed with the others unless it is known to be durable.
@@ -339,7 +355,7 @@ class Objects:
                 del self._seen[next(iter(self._seen))]
 
     def flush(self) -> None:
-        """Return when all objects put or adopted so far are on the device.
+        """Return when all objects put so far are on the device.
 
         Raises OSError, NoSpaceError or DamagedError; it may be asked for again then.
         """
@@ -350,7 +366,7 @@ class Objects:
             for ref in sorted(waiting.keys() & self._doubtful):
                 self._write(ref, self.get_node(NodeRef(ref)))
                 waiting[ref] = self.path(ref)
-            self._flush(set(waiting.values()))
+            self._flush(waiting)
         except BaseException:
             with self._guard:
                 self._unflushed = waiting | self._unflushed
@@ -360,7 +376,8 @@ class Objects:
         for ref in waiting:
             self._remember(ref, True)
 
-    def _flush(self, paths: set[bytes]) -> None:
+    def _flush(self, waiting: dict[bytes, bytes]) -> None:
+        paths = set(waiting.values())
         if not paths or SYNC_AT_ONCE:
             return
         if len(paths) > FLUSH_EACH:
@@ -375,6 +392,8 @@ class Objects:
             try:
                 fd = os.open(path, READ_FLAGS)
             except FileNotFoundError:
+                if self.inventory.is_pack(path):  # whoever took it apart has put elsewhere, and flushed, what is needed
+                    continue
                 raise MissingError(f"{os.fsdecode(path)} is gone from the store", hint="run `plyfs fsck`") from None
             try:
                 self._disk.sync_file(fd)

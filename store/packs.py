@@ -17,6 +17,7 @@ import errno
 import os
 import re
 import struct
+import sys
 import threading
 from binascii import hexlify
 from bisect import bisect_left
@@ -27,6 +28,7 @@ from typing import NamedTuple
 from blake3 import blake3
 
 from store.disk import READ_FLAGS, Disk, no_space, read_at, read_descriptor, reserve_space
+from store.lock import flock
 from store.refs import REF_BYTES
 
 PACKED_MAX = 256 * 1024
@@ -130,9 +132,11 @@ class PackWriter:
             offset, size = place
             if offset >= self._written:
                 return self._waited(offset, size)
+            if self._is_placed:
+                return None
             if self._fd is not None:
                 return read_at(self._fd, size, offset)
-            return None if self._is_placed else read_place(Place(self._temporary, offset, size))
+            return read_place(Place(self._temporary, offset, size))
 
     def _waited(self, offset: int, size: int) -> bytes:
         start = offset - self._written
@@ -148,8 +152,11 @@ class PackWriter:
             if not self.is_ended:
                 self._end()
             target = directory + b"/" + hexlify(os.urandom(_NAME_BYTES))
+            if sys.platform == "win32":  # what is open cannot be renamed there
+                self._close()
             self._disk.rename(self._temporary, target)
             self._is_placed = True
+            self._close()
             return target
 
     def _end(self) -> None:
@@ -165,19 +172,19 @@ class PackWriter:
         except BaseException:
             self._cut(fd)
             raise
-        os.close(fd)
-        self._fd = None
         self.is_ended = True
+
+    def _close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
 
     def discard(self) -> None:
         """Give it up, with all that was added."""
         with self._guard:
-            if self._fd is not None:
-                os.close(self._fd)
-                self._fd = None
-            elif not self.is_ended:
-                return
-            self._disk.unlink(self._temporary)
+            if self._fd is not None or self.is_ended:
+                self._close()
+                self._disk.unlink(self._temporary)
 
     def _open(self) -> int:
         if self._fd is None:
@@ -186,6 +193,7 @@ class PackWriter:
             except FileExistsError:  # left by a dead process that had our number
                 self._disk.unlink(self._temporary)
                 self._fd = self._disk.create(self._temporary, 0o400)
+            flock(self._fd, exclusive=True, wait=False)  # tells others, also in other containers, that it has a writer
         return self._fd
 
     def _spill(self) -> None:

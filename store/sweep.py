@@ -12,7 +12,6 @@ Concurrency: any number of sweeps and of daemons at the same time.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import groupby
@@ -25,7 +24,6 @@ from store.errors import DamagedError, LockedError
 from store.history import Checkpoint
 from store.home import Home, WorkspaceStore
 from store.inventory import Found, put_at
-from store.lock import process_start
 from store.reach import CitingFile, Reach
 from store.refs import CheckpointId, LayerRef, WorkspaceId
 
@@ -34,9 +32,6 @@ BATCH = 1000
 
 WORTH = 3
 """A pack is copied to get rid of what is dead in it if that is at least one byte for so many that are needed."""
-
-TEMPORARY_NS = 3600 * 1_000_000_000
-"""A temporary file of a process that seems to be alive is left alone for this long."""
 
 DAY_NS = 24 * 3600 * 1_000_000_000
 
@@ -414,7 +409,7 @@ class _Sweep:
 
     def _temporaries(self) -> int:
         """Remove files that processes were writing when they died; their number."""
-        paths = [path for path in self._home.objects.inventory.temporaries() if self._is_abandoned(path)]
+        paths = self._home.objects.inventory.abandoned()
         for store in self._idle():
             paths += leftovers(store)
         if not self._dry_run:
@@ -424,15 +419,6 @@ class _Sweep:
                 except FileNotFoundError:
                     pass
         return len(paths)
-
-    def _is_abandoned(self, path: bytes) -> bool:
-        """True if the process that was writing the temporary file is gone, or has taken impossibly long."""
-        pid = os.path.basename(path).partition(b"-")[0]
-        try:
-            age_ns = time.time_ns() - os.stat(path).st_mtime_ns
-        except FileNotFoundError:
-            return False
-        return age_ns > TEMPORARY_NS or not pid.isdigit() or process_start(int(pid)) is None
 
     def _attic(self) -> int:
         """Remove folders of the attic that no tree cites; their number.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
+import sys
 import threading
 from binascii import hexlify
 
@@ -26,6 +29,23 @@ FIRST = packs.LOOSE_FIRST
 @pytest.fixture(autouse=True)
 def all_packed(monkeypatch):
     monkeypatch.setattr(packs, "LOOSE_FIRST", 0)
+
+
+KILLED = """
+import os, sys, time
+from store import packs
+from store.disk import Disk
+from store.objects import Objects
+packs.LOOSE_FIRST, packs.SPILL_BYTES = 0, 1000
+top = os.fsencode(sys.argv[1])
+for name in (b"/tmp", b"/packs"):
+    os.makedirs(top + b"/objects" + name, exist_ok=True)
+with Objects(top + b"/objects", top + b"/objects.lock", Disk()).gathering() as together:
+    for number in range(int(os.environ["N"])):
+        together.put_blob(b"%d" % number * 100)
+    print("gathered", flush=True)
+    time.sleep(60)
+"""
 
 
 def opened(top, disk=None):
@@ -240,6 +260,61 @@ class TestDurability:
             assert files(objects, "tmp") == []
             full_at += 1
         assert full_at > 6
+
+    def test_several_packs_of_which_one_cannot_be_placed(self, top, monkeypatch):
+        disk = FaultyDisk()
+        objects = opened(top, disk)
+        data, more = contents(), contents(MANY, 50)
+        with objects.gathering() as together:
+            for one in data:
+                together.put_blob(one)
+            gather(objects, [])  # another thread's: it places what there is
+            for one in more:
+                together.put_blob(one)
+            monkeypatch.setattr(disk, "rename", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "")))
+            with pytest.raises(OSError, match=""):
+                objects.flush()
+            for one in contents(MANY, 30):
+                together.put_blob(one)
+            monkeypatch.undo()
+            monkeypatch.setattr(packs, "LOOSE_FIRST", 0)
+        objects.flush()
+        disk.power_loss(top)
+        for one in data + more + contents(MANY, 30):
+            assert opened(top).get_node(digest(one)) == one
+
+    def test_a_flush_after_another_process_took_the_pack_apart(self, home, workspace):
+        other = Home.open(home.root)
+        theirs = other.by_id(workspace.id)
+        with other.objects.sealing():
+            with other.objects.gathering() as together:
+                layer = layer_of(other, {b"a": b"a" * 300}, into=together)
+                for number in range(50):
+                    together.put_blob(b"%d" % number * 100)
+            checkpoint = theirs.history.begin(None, layer=layer)
+        with theirs.lock():
+            assert sweep(home).objects == 50
+        other.objects.flush()
+        assert read_tree(home, checkpoint.layer) == {b"a": b"a" * 300}
+
+    def test_what_a_killed_process_was_making_goes_with_the_next_pack(self, top):
+        child = subprocess.Popen(
+            [sys.executable, "-c", KILLED, os.fsdecode(top)], stdout=subprocess.PIPE, env={**os.environ, "N": str(MANY)}
+        )
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"gathered\n"
+        objects = opened(top)
+        (made,) = files(objects, "tmp")
+        os.utime(made, (1, 1))
+        gather(objects, contents(MANY, 70))
+        assert files(objects, "tmp") == [made], "it is being written"
+        assert objects.inventory.abandoned() == []
+        child.kill()
+        child.wait()
+        child.stdout.close()
+        assert objects.inventory.abandoned() == [made]
+        gather(opened(top), contents(MANY, 90))
+        assert files(objects, "tmp") == []
 
 
 class TestDamage:
