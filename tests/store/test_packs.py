@@ -272,7 +272,7 @@ class TestDurability:
             for one in more:
                 together.put_blob(one)
             monkeypatch.setattr(disk, "rename", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "")))
-            with pytest.raises(OSError, match=""):
+            with pytest.raises(OSError, match="Errno 5"):
                 objects.flush()
             for one in contents(MANY, 30):
                 together.put_blob(one)
