@@ -435,8 +435,9 @@ class Objects:
 
     def delete_pack(self, path: bytes) -> None:
         """Remove a pack with all that is in it; it is no error if it is gone."""
+        gone = self._packs.objects(path)
         with self._guard:
-            for ref, _ in self._packs.objects(path):
+            for ref, _ in gone:
                 self._checked.pop(ref, None)
         try:
             self._disk.unlink(path)
@@ -452,10 +453,12 @@ class Objects:
         with self._locked(exclusive=False) as fd:
             sweeps = read_at(fd, 16, 0)
             with self._guard:
-                if sweeps != self._sweeps:  # what was known to exist may have been deleted and put again
+                has_swept = sweeps != self._sweeps
+                if has_swept:  # what was known to exist may have been deleted and put again
                     self._sweeps = sweeps
                     self._checked.clear()
-                    self._packs.refresh()
+            if has_swept:
+                self._packs.refresh()
             yield
 
     @contextmanager

@@ -125,11 +125,11 @@ class PackWriter:
 
     def get(self, ref: bytes) -> bytes | None:
         """The bytes of an object that was added; None if it was not, or has been placed meanwhile."""
+        place = self._places.get(ref)
+        if place is None:  # most are not: they need not wait for what is being written
+            return None
+        offset, size = place
         with self._guard:
-            place = self._places.get(ref)
-            if place is None:
-                return None
-            offset, size = place
             if offset >= self._written:
                 return self._waited(offset, size)
             if self._is_placed:
