@@ -17,6 +17,7 @@ import os
 import sys
 import threading
 from binascii import hexlify
+from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -64,9 +65,9 @@ class Objects:
         self._disk = disk
         self._unique = count()
         self._guard = threading.Lock()
-        self._checked: dict[bytes, bool] = {}
+        self._checked: OrderedDict[bytes, bool] = OrderedDict()
         """Objects whose bytes this process has checked or written; True once they are on the device."""
-        self._seen: dict[bytes, int] = {}
+        self._seen: OrderedDict[bytes, int] = OrderedDict()
         """The change time of each object's file when its bytes were checked for reading."""
         self._unflushed: dict[bytes, bytes] = {}
         """Objects that are not known to be on the device, and the files that they are in."""
@@ -346,13 +347,13 @@ class Objects:
         with self._guard:
             self._checked[ref] = durable
             if len(self._checked) > REMEMBERED:
-                del self._checked[next(iter(self._checked))]
+                self._checked.popitem(last=False)
 
     def _see(self, ref: bytes, ctime_ns: int) -> None:
         with self._guard:
             self._seen[ref] = ctime_ns
             if len(self._seen) > REMEMBERED:
-                del self._seen[next(iter(self._seen))]
+                self._seen.popitem(last=False)
 
     def flush(self) -> None:
         """Return when all objects put so far are on the device.

@@ -48,7 +48,7 @@ class Following:
         found = self._index.find(path)
         if found is not None:
             directory, name = found
-            directory.files.pop(name, None)
+            directory.files.take(name)
             directory.directories.pop(name, None)
             directory.touch(name)
 
@@ -57,7 +57,7 @@ class Following:
         found = self._index.find(source)
         assert found is not None
         directory, name = found
-        self._moved[slot] = directory.files.pop(name, None) or directory.directories.pop(name, None)
+        self._moved[slot] = directory.files.take(name) or directory.directories.pop(name, None)
         directory.touch(name)
 
     def arrive(self, slot: bytes, path: bytes, status: os.stat_result | None) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -20,6 +20,7 @@ import msgspec
 from store.disk import Disk, read_file
 from store.format import Attributes, Directory, Regular, Special, Symlink
 from store.frames import frame, scan
+from vfs.scan.glances import columns
 from vfs.scan.ignorerules import NONE, Rules
 from vfs.trees.racy import is_racy
 from vfs.trees.view import join
@@ -58,6 +59,39 @@ class FileRecord(msgspec.Struct, array_like=True, gc=False):
             and self.size == status.st_size
             and not self.racy
         )
+
+
+class Files(dict[str, FileRecord]):
+    """The files of a directory by name. Records are replaced, never changed in what the disk shows of them."""
+
+    __slots__ = ("_shown",)
+
+    def __init__(self, files: Iterable[tuple[str, FileRecord]] = ()) -> None:
+        super().__init__(files)
+        self._shown: tuple[bytes, bytes] | None = None
+
+    def shown(self) -> tuple[bytes, bytes] | None:
+        """Their names, with slashes between them, and what ``glance`` shows of them if none has changed. None if one
+        must be read again to be known.
+
+        Two values are in two places of memory; thousands of records and names would lie all over it.
+        """
+        if self._shown is None and not any(file.racy for file in self.values()):
+            rows = ((file.ino, file.size, file.ctime, file.mtime) for file in self.values())
+            self._shown = os.fsencode("/".join(self)), columns(rows)
+        return self._shown
+
+    def __setitem__(self, name: str, file: FileRecord) -> None:
+        self._shown = None
+        super().__setitem__(name, file)
+
+    def take(self, name: str) -> FileRecord | None:
+        """Remove a file's record and return it; None if there is none."""
+        self._shown = None
+        return super().pop(name, None)
+
+    # Whatever else changes a dict would leave ``_shown`` as it is.
+    __delitem__ = __ior__ = pop = popitem = clear = update = setdefault = None  # type: ignore[assignment]
 
 
 class Left(msgspec.Struct, array_like=True, frozen=True):
@@ -114,7 +148,7 @@ class DirectoryRecord:
         """The entry that was made last."""
         self.pending: set[str] = set()
         """Names that changed since ``built`` was made."""
-        self.files: dict[str, FileRecord] = {}
+        self.files = Files()
         self.directories: dict[str, DirectoryRecord] = {}
         self.left: dict[str, Left] = {}
         self.ignore: Ignore | None = None
@@ -296,7 +330,7 @@ class StatIndex:
             record = record.directories[os.fsdecode(part)]
         record.ino, record.ctime, record.attributes = row.ino, row.ctime, row.attributes
         record.entry = record.built = row.entry
-        record.files = {os.fsdecode(name): file for name, file in row.files}
+        record.files = Files((os.fsdecode(name), file) for name, file in row.files)
         record.left = {os.fsdecode(name): left for name, left in row.left}
         record.ignore, record.inside = row.ignore, row.inside
         known, record.directories = record.directories, {}

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from store.format import Attributes
 from store.refs import Ino
+from vfs.scan.glances import glance
 from vfs.scan.ignorerules import Rules
 from vfs.scan.platform import Handle, Platform
 from vfs.scan.policy import Policy
@@ -39,6 +40,15 @@ class Wanted(NamedTuple):
     directory: DirectoryRecord
     name: str
     status: os.stat_result
+
+
+_LOOK = (
+    getattr(os, "O_PATH", os.O_RDONLY)
+    | getattr(os, "O_DIRECTORY", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+)
+"""For a directory below which names are looked at; where there is O_PATH, it need not be readable."""
 
 
 class _Parent:
@@ -139,27 +149,27 @@ class Walk:
             return False
         if record.git and record.parent is not None and self.ruling.nested(record) is not record.repo:
             return False
-        lstat = os.lstat
         try:
-            status = lstat(path)
+            handle = os.open(path, _LOOK)
+        except OSError:
+            return False
+        try:
+            status = os.fstat(handle)
             if status.st_ctime_ns != record.ctime or status.st_ino != record.ino or status.st_dev != self._device:
                 return False
-            path += "/"
-            for name, known in record.files.items():  # this loop is what an unchanged workspace costs
-                status = lstat(path + name)
-                if (
-                    known.ctime != status.st_ctime_ns
-                    or known.mtime != status.st_mtime_ns
-                    or known.ino != status.st_ino
-                    or known.size != status.st_size
-                    or known.racy
-                ):
-                    return False
+            shown = record.files.shown()
+            if shown is None:
+                return False
+            names, known = shown
+            if names and glance(handle, names.split(b"/")) != known:  # this is what an unchanged workspace costs
+                return False
             if record.ignore is not None and IGNORE not in record.files:
-                status = lstat(path + IGNORE)
+                status = os.stat(IGNORE, dir_fd=handle, follow_symlinks=False)
                 return not record.ignore.racy and record.ignore.signature == signature_of(status)
         except OSError:
             return False
+        finally:
+            os.close(handle)
         return True
 
     def run_in(self, records: list[DirectoryRecord]) -> None:
@@ -420,7 +430,7 @@ class Walk:
 
     def _lose(self, record: DirectoryRecord, name: str) -> None:
         """What was captured as ``name`` is not there any more."""
-        file = record.files.pop(name, None)
+        file = record.files.take(name)
         if file is not None:
             self.gone.append(file)
         directory = record.directories.pop(name, None)
