@@ -1,7 +1,8 @@
 """The objects of a store: immutable bytes named by their BLAKE3, in ``objects/ab/<62 hex digits>`` or in packs.
 
 Owns where they lie, that none is trusted before its bytes were checked, and when they are on the device. Does not own
-what they mean (``format``), how a pack is made (``packs``), nor which of them are needed (``sweep``).
+what they mean (``format``), packs that are being made (``gathering``) and their form (``packs``), nor which objects are
+needed (``sweep``).
 
 An object appears by rename, whole; the mtime of its file is when it was put last. Putting writes nothing to the device
 by itself: ``flush`` does, for all that was put since the last one. Whoever puts objects, and then writes down a
@@ -25,11 +26,11 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
-from store import packs
 from store.disk import LOCK_FLAGS, READ_FLAGS, Disk, read_at, write_at
 from store.errors import DamagedError, MissingError
+from store.gathering import Gathering, OpenPacks
 from store.inventory import Inventory
-from store.packs import PACK_BYTES, PACKED_MAX, Packs, PackWriter, Place, read_place
+from store.packs import PACKED_MAX, Packs, Place, read_place
 from store.refs import BlobRef, NodeRef
 
 OBJECT_MODE = 0o400
@@ -39,9 +40,6 @@ SYNC_AT_ONCE = sys.platform == "win32"
 
 FLUSH_EACH = 8
 """Up to this many files are flushed one by one; more of them cost less as one syncfs(2)."""
-
-ABANDONED_NS = 60 * 1_000_000_000
-"""What a process that is gone was writing is left alone for so long."""
 
 REMEMBERED = 1 << 16
 """How many objects a process remembers as checked (about 100 bytes each)."""
@@ -73,10 +71,7 @@ class Objects:
         """Objects that are not known to be on the device, and the files that they are in."""
         self._packs = Packs(root + b"/packs")
         self.inventory = Inventory(root, self._packs)
-        self._gathering = threading.Lock()
-        self._open_packs: tuple[PackWriter, ...] = ()
-        """Packs that are being made; what is gathered goes into the last."""
-        self._has_dropped = False
+        self._gathered = OpenPacks(disk, self._packs, self.inventory, self._new_name, SYNC_AT_ONCE)
         self._doubtful: set[bytes] = set()
         """Objects that a flush failed for: the kernel may take them for written, so they are written once more."""
         self._sweeps = b""
@@ -88,11 +83,11 @@ class Objects:
 
     def has(self, ref: bytes) -> bool:
         """True if it is there; its bytes are not looked at."""
-        return self._is_gathered(ref) or any(os.access(place.path, os.F_OK) for place in self._places(ref))
+        return ref in self._gathered or any(os.access(place.path, os.F_OK) for place in self._places(ref))
 
     def size(self, ref: bytes) -> int:
         """The length of an object in bytes, 0 if it is not there."""
-        gathered = self._gathered(ref)
+        gathered = self._gathered.get(ref)
         if gathered is not None:
             return len(gathered)
         for path, _, size in self._places(ref):
@@ -130,7 +125,7 @@ class Objects:
 
         Raises MissingError or DamagedError.
         """
-        if self._is_gathered(ref):
+        if ref in self._gathered:
             self._place_packs()
         damaged: DamagedError | None = None
         for place in self._places(ref):
@@ -159,6 +154,14 @@ class Objects:
 
     def check_blob(self, ref: BlobRef, size: int) -> None:
         """As ``open_blob``, without keeping it open. Raises MissingError or DamagedError."""
+        seen = self._seen.get(ref)
+        for path, _, length in self._places(ref) if seen is not None else ():
+            try:
+                status = os.stat(path)
+            except FileNotFoundError:
+                continue
+            if status.st_ctime_ns == seen and (status.st_size if length is None else length) == size:
+                return
         os.close(self.open_blob(ref, size).fd)
 
     def verify(self, ref: bytes) -> None:
@@ -167,7 +170,7 @@ class Objects:
 
     def _read(self, ref: bytes) -> bytes:
         """The bytes of the object, from where they are good."""
-        gathered = self._gathered(ref)
+        gathered = self._gathered.get(ref)
         if gathered is not None:
             return gathered
         damaged: int | None = None
@@ -180,14 +183,6 @@ class Objects:
                 return data
             damaged = len(data)
         raise self._missing(ref) if damaged is None else self._damaged(ref, damaged)
-
-    def _gathered(self, ref: bytes) -> bytes | None:
-        """The bytes of an object that is in a pack which is still being made."""
-        for pack in self._open_packs:
-            data = pack.get(ref)
-            if data is not None:
-                return data
-        return None
 
     def _missing(self, ref: bytes) -> MissingError:
         return MissingError(f"object {ref.hex()} is not in the store", hint="`plyfs fsck` lists what needs it")
@@ -224,7 +219,7 @@ class Objects:
         path = self.path(ref)
         if os.access(path, os.F_OK) and self._trust(ref, Place(path, 0, None), size):
             return True
-        return self._is_gathered(ref) or any(self._trust(ref, place, size) for place in self._packs.find(ref))
+        return ref in self._gathered or any(self._trust(ref, place, size) for place in self._packs.find(ref))
 
     def _write(self, ref: bytes, data: bytes | memoryview) -> None:
         temporary = self._new_name()
@@ -262,9 +257,6 @@ class Objects:
 
     # Putting many
 
-    def _is_gathered(self, ref: bytes) -> bool:
-        return any(ref in pack for pack in self._open_packs)
-
     @contextmanager
     def gathering(self) -> Iterator[Gathering]:
         """For putting many objects: all but the first go into packs. Afterwards it is as if they were put one by one.
@@ -273,48 +265,24 @@ class Objects:
         at the end; what was put is kept then, and ``flush`` tries again.
         """
         try:
-            yield Gathering(self)
+            yield Gathering(self._put, self._gather)
         finally:
             self._place_packs()
 
     def _gather(self, ref: bytes, data: bytes | memoryview) -> None:
         if len(data) > PACKED_MAX:
             self._put(ref, data)
-        elif not self._is_there(ref, len(data)):
-            with self._gathering:
-                if not self._open_packs or self._open_packs[-1].is_ended:
-                    self._drop_abandoned()
-                    self._open_packs += (PackWriter(self._disk, self._new_name(), SYNC_AT_ONCE),)
-                pack = self._open_packs[-1]
-                pack.add(ref, data)
-            if pack.size > PACK_BYTES:
-                self._place_packs()
+        elif not self._is_there(ref, len(data)) and self._gathered.add(ref, data):
+            self._place_packs()
 
     def _place_packs(self) -> None:
         """Make objects of all that was gathered. Raises NoSpaceError, and may be called again."""
-        if not self._open_packs:
-            return
-        with self._gathering:
-            for pack in self._open_packs:
-                if pack.names():
-                    path = pack.place(self._packs.directory)
-                    self._packs.add(path)
-                    for ref in pack.names():
-                        self._was_put(ref, path)
-                else:
-                    pack.discard()
-                self._open_packs = tuple(other for other in self._open_packs if other is not pack)
 
-    def _drop_abandoned(self) -> None:
-        """Remove packs that were being made when their process was killed: they may be long. Once in a process."""
-        if self._has_dropped:
-            return
-        self._has_dropped = True
-        for path in self.inventory.abandoned(ABANDONED_NS):
-            try:
-                self._disk.unlink(path)
-            except (FileNotFoundError, PermissionError):  # somebody else did, or has it open (Windows)
-                pass
+        def placed(refs: list[bytes], path: bytes) -> None:
+            for ref in refs:
+                self._was_put(ref, path)
+
+        self._gathered.place(placed)
 
     def _trust(self, ref: bytes, place: Place, size: int) -> bool:
         """True if the object that is there is good; it is flushed with the others unless it is known to be durable.
@@ -421,17 +389,14 @@ class Objects:
 
         Raises DamagedError if one of them is good nowhere, NoSpaceError.
         """
-        copies = PackWriter(self._disk, self._new_name(), SYNC_AT_ONCE)
-        try:
+
+        def copies() -> Iterator[tuple[bytes, bytes]]:
             for ref, place in self._packs.objects(path):
                 if ref in refs:
                     data = read_place(place)
-                    copies.add(ref, data if blake3(data).digest() == ref else self._read(ref))
-        except BaseException:
-            copies.discard()
-            raise
-        with self._gathering:
-            self._open_packs = (copies, *self._open_packs)  # the last is the one that others add to
+                    yield ref, data if blake3(data).digest() == ref else self._read(ref)
+
+        self._gathered.add_all(copies())
         self.flush()
 
     def delete_pack(self, path: bytes) -> None:
@@ -481,30 +446,6 @@ class Objects:
             yield fd
         finally:
             os.close(fd)
-
-
-class Gathering:
-    """Puts objects as ``Objects`` does, but for the first into packs; see ``Objects.gathering``. Any thread."""
-
-    def __init__(self, objects: Objects) -> None:
-        self._objects = objects
-        self._loose = 0
-
-    def put_blob(self, data: bytes | memoryview) -> BlobRef:
-        """Store a piece of content and return its name. Raises NoSpaceError."""
-        return BlobRef(self._put(data))
-
-    def put_node(self, data: bytes) -> NodeRef:
-        """Store a page, chunk list or layer and return its name. Raises NoSpaceError."""
-        return NodeRef(self._put(data))
-
-    def _put(self, data: bytes | memoryview) -> bytes:
-        ref = blake3(data).digest()
-        if self._loose >= packs.LOOSE_FIRST:
-            self._objects._gather(ref, data)
-        elif self._objects._put(ref, data):
-            self._loose += 1
-        return ref
 
 
 def _hashes_to(fd: int, ref: bytes, place: Place) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -17,9 +18,9 @@ TIMES = (0, 1, -1, -1_500_000_001, 999_999_999, 1_796_134_137_495_750_712, 10_41
 @pytest.fixture(params=["statx", "lstat"])
 def top(request, monkeypatch, tmp_path: Path) -> Path:
     if request.param == "lstat":
-        monkeypatch.setattr(glances, "_statx", lambda: None)
+        monkeypatch.setattr(glances._mine, "statx", None)
     else:
-        assert glances._statx() is not None
+        assert glances._mine.statx is not None
     return tmp_path
 
 
@@ -60,8 +61,28 @@ def test_links_are_not_followed_and_what_is_gone_is_told(top: Path) -> None:
     names = [b"link", b"fifo", b"file"]
     assert look(top, names) == known(top, names)
     (top / "fifo").unlink()
-    with pytest.raises(OSError, match=r"."):
+    with pytest.raises(FileNotFoundError, match="fifo"):
         look(top, names)
+
+
+def test_by_several_threads(top: Path) -> None:
+    for thread in range(4):
+        (top / str(thread)).mkdir()
+        for number in range(300):
+            (top / str(thread) / str(number)).write_bytes(b"x" * number)
+    names = [str(number).encode() for number in range(300)]
+    wrong = []
+
+    def watch(directory: Path) -> None:
+        expected = known(directory, names)
+        wrong.extend(directory for _ in range(30) if look(directory, names) != expected)
+
+    threads = [threading.Thread(target=watch, args=(top / str(thread),)) for thread in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert wrong == []
 
 
 def test_every_change_shows(top: Path) -> None:

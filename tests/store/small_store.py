@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+
+from store.disk import Disk
 from store.format import (
     CHUNK_BYTES,
     INLINE_MAX,
@@ -22,9 +25,18 @@ from store.format import (
 from store.head import Head
 from store.journal import JournalWriter, journal_header
 from store.nodes import Pages
+from store.objects import Objects
 from store.refs import LayerRef
 
 FIRST_INO = 1 << 62
+
+
+def opened(top, disk=None):
+    """The objects of a store at ``top``, without the rest of a home."""
+    root = top + b"/objects"
+    for name in (b"/tmp", b"/packs"):
+        os.makedirs(root + name, exist_ok=True)
+    return Objects(root, top + b"/objects.lock", disk or Disk())
 
 
 def attributes(ino=FIRST_INO, mode=0o644):

@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from store import packs
+from store import gathering
 from store.check import check
 from store.disk import Disk
 from store.errors import NoSpaceError
@@ -32,7 +32,7 @@ def tree_of(number):
 @pytest.fixture(params=[False, True], ids=["loose", "packed"])
 def packed(request, monkeypatch):
     """Whether objects go into packs, however few."""
-    monkeypatch.setattr(packs, "LOOSE_FIRST", 0)
+    monkeypatch.setattr(gathering, "LOOSE_FIRST", 0)
     return request.param
 
 

@@ -12,17 +12,11 @@ import pytest
 from store import objects as objects_module
 from store.disk import Disk
 from store.errors import DamagedError, MissingError, NoSpaceError
-from store.objects import Objects
+from store.packs import LOOSE_FIRST
 from store.refs import digest
 from tests.fakes.objects import MemoryObjects
 from tests.store.faulty_disk import Crash, FaultyDisk
-
-
-def opened(top, disk=None):
-    root = top + b"/objects"
-    os.makedirs(root + b"/tmp", exist_ok=True)
-    os.makedirs(root + b"/packs", exist_ok=True)
-    return Objects(root, top + b"/objects.lock", disk or Disk())
+from tests.store.small_store import opened
 
 
 @pytest.fixture
@@ -141,12 +135,16 @@ def test_flush_covers_what_another_process_put_and_did_not_flush(top):
     assert disk.effects == ["touch", "sync_file", "sync_dir", "sync_dir"]
 
 
-@pytest.mark.parametrize("many", [1, objects_module.FLUSH_EACH + 3])
+@pytest.mark.parametrize("many", [1, objects_module.FLUSH_EACH + 3, LOOSE_FIRST + 20])
 def test_after_a_flush_that_failed_everything_is_written_once_more(top, many):
     """The kernel forgets what it could not write: a second fsync alone would succeed without it."""
     disk = FaultyDisk()
     objects = opened(top, disk)
-    refs = [objects.put_blob(b"content %d" % number) for number in range(many)]
+    with objects.gathering() as together:
+        refs = [together.put_blob(b"content %d" % number) for number in range(many)]
+    assert any(map(objects.inventory.is_pack, {found.path for found in objects.inventory.walk()})) == (
+        many > LOOSE_FIRST
+    )
     disk.fail_syncs = 2
     for _ in range(2):
         with pytest.raises(OSError, match="Input/output"):

@@ -33,8 +33,9 @@ from store.format import (
     Scope,
     encode,
 )
+from store.gathering import Gathering
 from store.nodes import Page, Pages
-from store.objects import Gathering, Objects
+from store.objects import Objects
 from store.refs import Ino, LayerRef, NodeRef
 from vfs.live.tree import Root
 from vfs.scan.platform import Handle, Platform

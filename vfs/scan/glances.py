@@ -4,7 +4,7 @@ Owns the form in which what is known and what is there are compared: columns of 
 comparison of bytes. On Linux statx(2) fills the columns itself; what os.lstat makes of each answer costs as much again
 as the question. Elsewhere os.lstat is asked.
 
-Concurrency: one thread at a time; there is one buffer.
+Concurrency: any thread; each has a buffer of its own.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import threading
 from array import array
 from collections.abc import Iterable
-from functools import cache
 
 from vfs.libc import libc
 
@@ -47,7 +47,7 @@ def columns(rows: Iterable[tuple[int, int, int, int]]) -> bytes:
 
 def glance(directory: int, names: list[bytes]) -> bytes:
     """The columns of what is there under ``names``; links are not followed. Raises OSError, also if one is gone."""
-    statx = _statx()
+    statx = _mine.statx
     if statx is None:
         found = [os.stat(name, dir_fd=directory, follow_symlinks=False) for name in names]
         return columns((one.st_ino, one.st_size, one.st_ctime_ns, one.st_mtime_ns) for one in found)
@@ -72,13 +72,20 @@ class _Statx:
             some = names[at : at + SLOTS]
             for name, slot in zip(some, self._slots, strict=False):
                 if call(directory, name, flags, mask, slot):
-                    raise OSError(f"{os.fsdecode(name)} cannot be looked at")
+                    code = ctypes.get_errno()
+                    raise OSError(code, os.strerror(code), os.fsdecode(name))
             end = len(some) * WORDS
             parts += [self._words[word:end:WORDS].tobytes() for word in COLUMNS]
         return b"".join(parts)
 
 
-@cache
+class _Mine(threading.local):
+    """What each thread has of its own."""
+
+    def __init__(self) -> None:
+        self.statx = _statx()
+
+
 def _statx() -> _Statx | None:
     if sys.platform != "linux" or sys.byteorder != "little":
         return None
@@ -86,3 +93,6 @@ def _statx() -> _Statx | None:
         return _Statx(libc.statx)
     except AttributeError:
         return None
+
+
+_mine = _Mine()
