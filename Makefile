@@ -1,7 +1,7 @@
 # Each target sets up what it needs (see .ci/setup) and does its whole job, on a fresh Debian 12 machine or a used one.
 #   make demo    the main job on a real project, explained step by step
 #   make test    all tests                             TESTS=tests/store to run some; PYTEST_ARGS for more
-#   make cover   all tests, with branch coverage and its floor; takes half as long again
+#   make cover   all tests, with branch coverage and its floor; takes longer
 #   make check   format, lint, types, import contracts
 #   make bench   the comparison table                  BENCH_ARGS=--quick for a few minutes' worth
 #   make clean   remove everything that these made

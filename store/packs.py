@@ -21,7 +21,7 @@ import sys
 import threading
 from binascii import hexlify
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -266,9 +266,9 @@ class Packs:
         """The table of one pack, which gets the next number."""
         paths, _ = self._known
         number = struct.pack("<I", len(paths))
-        rows = b"".join(row + number for row in _rows(path)[0])
+        rows, _ = _rows(path)
         paths.append(path)
-        return rows
+        return number.join([*rows, b""])
 
     def paths(self) -> list[bytes]:
         """The files that are there, in order, whether or not they can be read."""
@@ -301,7 +301,9 @@ def _balanced(tables: tuple[bytes, ...]) -> tuple[bytes, ...]:
     return tables
 
 
-def _merged(tables: Iterable[bytes]) -> bytes:
+def _merged(tables: Sequence[bytes]) -> bytes:
+    if len(tables) == 1:
+        return tables[0]
     rows = [table[at : at + _ROW.size] for table in tables for at in range(0, len(table), _ROW.size)]
     rows.sort()
     return b"".join(rows)

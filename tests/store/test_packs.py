@@ -68,6 +68,20 @@ def objects(top):
     return opened(top)
 
 
+def files_of(*numbers):
+    """A tree of one file for each number, in one directory."""
+    return {b"%d" % number: b"%d" % number * 300 for number in numbers}
+
+
+def packed_checkpoint(home, workspace, tree, parent=None):
+    """A checkpoint whose objects are in a pack."""
+    with home.objects.sealing():
+        with home.objects.gathering() as together:
+            layer = layer_of(home, tree, into=together)
+        home.objects.flush()
+        return workspace.history.begin(parent, layer=layer)
+
+
 class TestGathering:
     def test_many_become_one_file(self, top, objects):
         data = contents()
@@ -366,12 +380,9 @@ class TestDamage:
             for found in reader.inventory.walk():
                 reader.verify(found.ref)
 
-    def test_fsck_takes_over_what_can_be_read(self, home, workspace, monkeypatch):
-        tree = {b"%d" % number: b"%d" % number * 300 for number in range(30)}
-        with home.objects.gathering() as together:
-            layer = layer_of(home, tree, into=together)
-        set_head(workspace, workspace.history.begin(None, layer=layer, kind="base"))
-        home.objects.flush()
+    def test_fsck_takes_over_what_can_be_read(self, home, workspace):
+        made = packed_checkpoint(home, workspace, files_of(*range(30)))
+        set_head(workspace, made)
         self.damaged(home.objects, -1)
         again = Home.open(home.root)
         report = check(again)
@@ -380,14 +391,11 @@ class TestDamage:
         assert any("fsck" in one for one in sweep(again).skipped)
         assert [one.repaired for one in check(again, repair=True).problems] == [True]
         assert check(again).problems == []
-        assert read_tree(again, layer) == tree
+        assert read_tree(again, made.layer) == files_of(*range(30))
 
-    def test_fsck_leaves_a_damaged_pack_alone_if_something_is_lost(self, home, workspace, monkeypatch):
-        tree = {b"%d" % number: b"%d" % number * 300 for number in range(30)}
-        with home.objects.gathering() as together:
-            layer = layer_of(home, tree, into=together)
-        set_head(workspace, workspace.history.begin(None, layer=layer, kind="base"))
-        home.objects.flush()
+    def test_fsck_leaves_a_damaged_pack_alone_if_something_is_lost(self, home, workspace):
+        made = packed_checkpoint(home, workspace, files_of(*range(30)))
+        set_head(workspace, made)
         self.damaged(home.objects, 16 + 36)
         self.damaged(home.objects, -1)
         again = Home.open(home.root)
@@ -400,21 +408,11 @@ class TestDamage:
 
 
 class TestSweep:
-    def checkpoint(self, home, workspace, tree, parent=None):
-        with home.objects.sealing():
-            with home.objects.gathering() as together:
-                layer = layer_of(home, tree, into=together)
-            home.objects.flush()
-            return workspace.history.begin(parent, layer=layer)
-
-    def tree(self, *numbers):
-        return {b"%d" % number: b"%d" % number * 300 for number in numbers}
-
     def made(self, home, workspace):
         """Three checkpoints, of which the second has a pack that the third needs little of."""
-        made = [self.checkpoint(home, workspace, self.tree(0))]
-        made.append(self.checkpoint(home, workspace, self.tree(*range(1, 40)), made[-1].id))
-        made.append(self.checkpoint(home, workspace, self.tree(1, 2, 90), made[-1].id))
+        made = [packed_checkpoint(home, workspace, files_of(0))]
+        made.append(packed_checkpoint(home, workspace, files_of(*range(1, 40)), made[-1].id))
+        made.append(packed_checkpoint(home, workspace, files_of(1, 2, 90), made[-1].id))
         set_head(workspace, made[-1])
         return made
 
@@ -438,16 +436,16 @@ class TestSweep:
         assert done.objects == 39  # 39 files, of which two are still needed, their page and their layer
         assert home.objects.inventory.bytes_used() == before - done.bytes
         for reader in (home, Home.open(home.root)):
-            assert read_tree(reader, three[2].layer) == self.tree(1, 2, 90)
+            assert read_tree(reader, three[2].layer) == files_of(1, 2, 90)
             assert check(reader).problems == []
         assert sweep(home).objects == 0
 
     def test_a_little_that_is_dead_stays(self, home, workspace):
-        first = self.checkpoint(home, workspace, self.tree(*range(40)))
+        first = packed_checkpoint(home, workspace, files_of(*range(40)))
         set_head(workspace, first)
         with home.objects.gathering() as together:
             garbage = together.put_blob(b"garbage")
-            layer = layer_of(home, self.tree(*range(50, 90)), into=together)
+            layer = layer_of(home, files_of(*range(50, 90)), into=together)
         second = workspace.history.begin(first.id, layer=layer)
         set_head(workspace, second)
         (path,) = {found.path for found in home.objects.inventory.walk() if found.ref == garbage}
@@ -457,9 +455,9 @@ class TestSweep:
 
     def test_a_daemon_that_knew_the_pack_finds_what_was_copied(self, home, workspace, three):
         reader = Home.open(home.root)
-        assert read_tree(reader, three[2].layer) == self.tree(1, 2, 90)
+        assert read_tree(reader, three[2].layer) == files_of(1, 2, 90)
         sweep(home, Retention(keep_last=1))
-        assert read_tree(reader, three[2].layer) == self.tree(1, 2, 90)
+        assert read_tree(reader, three[2].layer) == files_of(1, 2, 90)
         with reader.objects.sealing():
             assert reader.objects.put_blob(b"1" * 300) == digest(b"1" * 300)
             reader.objects.flush()
@@ -475,14 +473,14 @@ class TestSweep:
         def copy_out(path, refs):
             original(path, refs)
             if not made and digest(b"5" * 300) in {found.ref for found in home.objects.inventory.in_pack(path)}:
-                made.append(self.checkpoint(other, theirs, self.tree(5, 6), three[2].id))
+                made.append(packed_checkpoint(other, theirs, files_of(5, 6), three[2].id))
 
         workspace.history.remove([three[1].id])
         monkeypatch.setattr(home.objects, "copy_out", copy_out)
         with theirs.lock():
             sweep(home)
-        assert read_tree(home, made[0].layer) == self.tree(5, 6)
-        assert read_tree(other, made[0].layer) == self.tree(5, 6)
+        assert read_tree(home, made[0].layer) == files_of(5, 6)
+        assert read_tree(other, made[0].layer) == files_of(5, 6)
 
     def test_a_pack_with_a_damaged_object_that_is_needed_stays(self, home, workspace, three):
         ref = digest(b"1" * 300)
@@ -497,7 +495,7 @@ class TestSweep:
         assert os.path.exists(path)
         gather(again.objects, [b"1" * 300])
         assert sweep(again).objects == 39
-        assert read_tree(again, three[2].layer) == self.tree(1, 2, 90)
+        assert read_tree(again, three[2].layer) == files_of(1, 2, 90)
 
     @pytest.mark.parametrize("kind", ["stop", "full"])
     def test_stopped_or_full_at_any_effect(self, top, clock, ids, kind):
@@ -518,10 +516,10 @@ class TestSweep:
             except (Crash, NoSpaceError):
                 pass
             after = Home.open(where, Disk(), clock, ids)
-            assert read_tree(after, made[2].layer) == self.tree(1, 2, 90)
+            assert read_tree(after, made[2].layer) == files_of(1, 2, 90)
             assert check(after).is_sound
             sweep(after, Retention(keep_last=1))
-            assert read_tree(after, made[2].layer) == self.tree(1, 2, 90)
+            assert read_tree(after, made[2].layer) == files_of(1, 2, 90)
             assert files(after.objects, "tmp") == []
             assert not any(found.ref == digest(b"7" * 300) for found in after.objects.inventory.walk())
         assert step >= 10
